@@ -71,6 +71,7 @@ var errorCodes = []struct {
 	{objectstore.ErrNoObject, "no_object", http.StatusNotFound},
 	{runtime.ErrNoAlarmHandler, "no_alarm_handler", http.StatusBadRequest},
 	{objectstore.ErrNotArchived, "not_archived", http.StatusNotFound},
+	{objectstore.ErrNoBase, "no_base", http.StatusNotFound},
 	{objectstore.ErrForeignBookmark, "foreign_bookmark", http.StatusConflict},
 	{objectstore.ErrNotShipping, "not_shipping", http.StatusConflict},
 	{objectstore.ErrStream, "bad_export", http.StatusBadRequest},

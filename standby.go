@@ -65,7 +65,8 @@ func OpenStandby(dir string, from Archive, o *StandbyOptions, classes ...Class) 
 // Follow applies the records of the archive as they come, until ctx ends or the standby is promoted; then it returns nil. It begins with
 // the newest base, and looks about once a second. It verifies each record and its link to the one before. While the archive has no base,
 // lacks a record or cannot be read, or the disk is almost full, it waits: see Status. Errors, after which the standby has the records
-// before: [ErrDamaged] with the number of a damaged or repeated record; [ErrConflict] for an archive of another history; the disk's.
+// before: [ErrDamaged] with the number of a damaged or repeated record; [ErrConflict] for an archive of another history; the disk's. If a
+// read of the archive hangs when ctx ends, the error names the read.
 func (y *Standby) Follow(ctx context.Context) error { return y.y.Follow(ctx) }
 
 // Status describes the standby. It reads no disk.
@@ -74,18 +75,19 @@ func (y *Standby) Status() StandbyStatus { return y.y.Status() }
 // Promote applies the records that the archive has, and makes the folder a store for [Open]. Follow then returns nil, and the standby
 // can be inspected until Close. The first host that opens the store makes a history of its own: it needs another archive. If the archive
 // lacks a record or the last applied one, has no complete base yet, or cannot be read, the error is [ErrStandbyLags], and the standby
-// continues. Other errors: the errors of Follow, which ends with them, too.
+// continues. It is the error, too, while a read of the archive hangs. Other errors: the errors of Follow, which ends with them, too.
 //
 // Promote does not stop a host that still ships to the archive. From then on there are two stores with different histories.
 func (y *Standby) Promote(ctx context.Context) (StandbyStatus, error) { return y.y.Promote(ctx) }
 
-// PromoteAsIs is Promote without a look at the archive, but it waits for the end of a running one. The promoted store lacks the records
-// that only the archive has. Other errors: [ErrNotFound] before the first base is complete.
+// PromoteAsIs is Promote without a look at the archive, and interrupts a running one. The promoted store lacks the records that only the
+// archive has. Other errors: [ErrNotFound] before the first base is complete.
 func (y *Standby) PromoteAsIs(ctx context.Context) (StandbyStatus, error) {
 	return y.y.PromoteAsIs(ctx)
 }
 
-// Close ends reads with [ErrFenced] and closes the standby. The next OpenStandby continues after the last applied record.
+// Close ends reads with [ErrFenced] and closes the standby. It does not wait for a read of the archive that hangs. The next OpenStandby
+// continues after the last applied record.
 func (y *Standby) Close() error { return y.y.Close() }
 
 // Classes returns the classes of OpenStandby, in order of their names.

@@ -45,10 +45,11 @@ type standbyProcess struct {
 	ended    chan int
 }
 
-func startStandby(t *testing.T, ctx context.Context, folder, data string) *standbyProcess {
+func startStandby(t *testing.T, ctx context.Context, folder, data string, flags ...string) *standbyProcess {
+	t.Helper()
 	p := &standbyProcess{make(lines, 1000), make(lines, 1000), "", make(chan int, 1)}
 	go func() {
-		args := []string{"standby", "--from", folder, "--data", data, "--admin", "127.0.0.1:0"}
+		args := append([]string{"standby", "--from", folder, "--data", data, "--admin", "127.0.0.1:0"}, flags...)
 		p.ended <- App{Classes: []dohost.Class{tallyClass()}}.Run(ctx, args, strings.NewReader(""), p.out, p.log)
 	}()
 	p.admin = strings.TrimSpace(strings.TrimPrefix(p.out.until(t, "admin "), "admin"))
@@ -78,6 +79,8 @@ func TestStandbyCommand(t *testing.T) {
 	run(1, "locked by another host", "standby", "--from", folder, "--data", copied, "--admin", "off")
 	run(1, "want folders that are not within each other", "standby", "--from", folder, "--data", filepath.Join(folder, "x"))
 	run(1, "want --from and --data", "standby", "--from", folder)
+	run(1, "want --from and --data", "standby", "--data", filepath.Join(root, "x"))
+	run(1, "want --from and --data", "standby", "--from", folder, "--data", filepath.Join(root, "x"), "--json")
 	run(1, "want host:port on loopback", "standby", "--from", folder, "--data", filepath.Join(root, "x"), "--admin", "0.0.0.0:0")
 	shipCalls(t, data, folder, 3)
 	p.log.until(t, "the standby continues")
@@ -109,6 +112,47 @@ func TestStandbyCommand(t *testing.T) {
 		t.Errorf("the promoted object has %d, %v", n, err)
 	}
 	run(1, "the archive is not of this store's history", "serve", "--data", copied, "--ship", folder, "--listen", "127.0.0.1:0", "--admin", "off")
+}
+
+// TestStandbyCommandGuardsItsListener has a token and a host name.
+func TestStandbyCommandGuardsItsListener(t *testing.T) {
+	root := t.TempDir()
+	tokens, folder := filepath.Join(root, "tokens"), filepath.Join(root, "shipped")
+	if err := os.WriteFile(tokens, []byte("secret-of-the-operators\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, interrupt := context.WithCancel(t.Context())
+	p := startStandby(t, ctx, folder, filepath.Join(root, "standby"), "--admin-token-file", tokens, "--host", "ops.example")
+	for _, c := range []struct {
+		host, token string
+		want        int
+	}{
+		{"", "", http.StatusUnauthorized},
+		{"", "wrong", http.StatusUnauthorized},
+		{"", "secret-of-the-operators", http.StatusOK},
+		{"ops.example", "secret-of-the-operators", http.StatusOK},
+		{"evil.example", "secret-of-the-operators", http.StatusForbidden},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.admin+"/v1/standby", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = c.host
+		if c.token != "" {
+			req.Header.Set("Authorization", "Bearer "+c.token)
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := res.Body.Close(); err != nil || res.StatusCode != c.want {
+			t.Errorf("host %q, token %q: status %d, want %d; %v", c.host, c.token, res.StatusCode, c.want, err)
+		}
+	}
+	interrupt()
+	if s := <-p.ended; s != 0 {
+		t.Errorf("an interrupted standby has status %d", s)
+	}
 }
 
 func wantStandbyMetrics(t *testing.T, admin string) {

@@ -133,6 +133,19 @@
 // they come. Its store is read-only, and its directory is no store for a host before it is promoted. The comment of Standby has the
 // invariants. docs/decisions/0041 has the reasons.
 //
+// Reads. A folder on a network may answer a read never, and a system call cannot be canceled. So each read of the archive has a goroutine of
+// its own, and the standby waits for the end of the read or for the end of the context: of the caller, of Close, of PromoteAsIs, or five
+// minutes. Two seconds after that the goroutine is left alone. It writes nothing that another goroutine reads. Until it has ended, all other
+// reads are refused with the name of the archive and of the object, so at most one goroutine of a standby is stuck. After ten seconds the
+// status has that name as the reason to wait, and Promote refuses with it.
+//
+//	read begun ──▶ ended ──▶ next read
+//	     └─ context ended ──▶ 2 s ──▶ goroutine left ──▶ reads refused ──▶ ended ──▶ next read
+//
+// The first base. Its database is neither logged nor a store before its last row, so it cannot be continued by another process. Within a process
+// the database stays open over a read that fails and over a disk without the reserve, and the next pass continues with the part that
+// failed. The delay of that pass is doubled after each failure without a new part, up to a minute, and has jitter.
+//
 // # Shared log
 //
 // With Options.Shared the history is in a shared log (package sharedlog), and the engine is a cache of it. A record gets a frame, as

@@ -63,7 +63,7 @@ func Restore(ctx context.Context, from Archive, dir string, to RestorePoint, o *
 	return r.restored(), nil
 }
 
-func newRestorer(from Archive, dir string, to RestorePoint, o *Options) *restorer {
+func newRestorer(from archiveReader, dir string, to RestorePoint, o *Options) *restorer {
 	opts := o.withDefaults()
 	opts.unlogged = true
 	s := &Store{opts: opts, dir: dir, fs: opts.vfs()}

@@ -267,3 +267,31 @@ func TestRestoreLetsTheStoreShipToAnArchiveOfItsOwn(t *testing.T) {
 		s.Abandon()
 	})
 }
+
+// TestRestoreReportsAFullDisk has no space left for the records after the base. That is no damage of the archive.
+func TestRestoreReportsAFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRestorer(archiveOf(t, 6), restoredDir, RestorePoint{}, &Options{FS: NewMemFS(), MemTable: 64 << 10})
+		if err := r.claim(); err != nil {
+			t.Fatal(err)
+		}
+		plan, err := r.plan(t.Context())
+		if err == nil {
+			err = r.openDatabase()
+		}
+		if err == nil {
+			err = r.replayBase(t.Context(), plan.base)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.store.opts.MemTable = 2 // a batch for each record
+		r.space = func() error { return ErrNoSpace }
+		if err := r.replayRecords(t.Context(), plan); !errors.Is(err, ErrNoSpace) || errors.Is(err, ErrDamagedArchive) {
+			t.Errorf("%v, want %v", err, ErrNoSpace)
+		}
+		if err := errors.Join(r.closeDatabase(), r.lock.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}

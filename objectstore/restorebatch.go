@@ -63,13 +63,13 @@ func (b *replayBatch) add(op *frame.Op) {
 }
 
 // take moves the operations into an engine batch.
-func (b *replayBatch) take(db *pebble.DB) (out *pebble.Batch, err error) {
+func (b *replayBatch) take(s *Store) (batch engineBatch, err error) {
 	slices.SortFunc(b.keys, func(x, y replayKey) int { return cmp.Compare(x.key, y.key) })
 	size := batchHeader
 	for _, k := range b.keys {
 		size += maxOpHeader + len(k.key) + len(b.ops[k.op].value)
 	}
-	out = db.NewBatch(pebble.WithInitialSizeBytes(size))
+	out := pebbleDB(s).NewBatch(pebble.WithInitialSizeBytes(size))
 	for _, r := range b.ranges {
 		err = errors.Join(err, out.DeleteRange(r.lower, r.upper, nil))
 		b.drop(&r)
@@ -97,10 +97,11 @@ func (b *replayBatch) drop(r *replayRange) {
 }
 
 // write writes an operation, unless it was dropped.
-func (op *replayOp) write(out *pebble.Batch, key string) error {
+func (op *replayOp) write(batch engineBatch, key string) error {
 	if op.at == 0 {
 		return nil
 	}
+	out := batch.(*pebble.Batch)
 	d := (*pebble.DeferredBatchOp)(nil)
 	if op.kind == frame.OpSet {
 		d = out.SetDeferred(len(key), len(op.value))

@@ -21,9 +21,9 @@ func TestReplayBatchHasTheEffectOfItsOperationsInOrder(t *testing.T) {
 		db, b, want := pebbleDB(s), replayBatch{index: map[string]int{}}, map[string]string{}
 		key := func() []byte { return fmt.Appendf(nil, "%c%02d", keyObject, rnd.IntN(12)) }
 		write := func() {
-			out, err := b.take(db)
+			out, err := b.take(s)
 			if err == nil {
-				err = db.Apply(out, pebble.NoSync)
+				err = db.Apply(out.(*pebble.Batch), pebble.NoSync)
 			}
 			if err != nil {
 				t.Fatal(err)

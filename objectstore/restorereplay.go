@@ -14,10 +14,16 @@ import (
 	"github.com/dohost/dohost/internal/frame"
 )
 
+// archiveReader is an archive that is read.
+type archiveReader interface {
+	List(ctx context.Context) ([]ArchiveObject, error)
+	Get(ctx context.Context, name string) ([]byte, error)
+}
+
 // restorer replays an archive into a new database. Its batches are not logged: until finish the directory is no store, and
 // before that the database is flushed.
 type restorer struct {
-	from  Archive
+	from  archiveReader
 	to    RestorePoint
 	store *Store // only its fields of the engine are used
 	fs    vfs.FS
@@ -26,6 +32,8 @@ type restorer struct {
 	spans []span       // the keys to restore; nil for all
 	space func() error // called before each write; nil for none
 
+	base  *frame.Base // verifies the base; nil before it
+	part  int         // the next one of the base
 	batch replayBatch
 	held  int64          // bytes of the frames since the last write of the batch
 	at    frame.Position // of the last replayed record
@@ -34,25 +42,41 @@ type restorer struct {
 
 // replay writes the database, and calls use with the rows in it before it is closed.
 func (r *restorer) replay(ctx context.Context, p restorePlan, use func() error) (err error) {
-	if r.store.db, err = r.store.openEngine(true); err != nil {
+	if err := r.openDatabase(); err != nil {
 		return err
 	}
-	b := &r.store.background
-	b.reopen()
-	r.batch.index = map[string]int{}
 	if err = r.replayBase(ctx, p.base); err == nil {
 		err = r.replayRecords(ctx, p)
 	}
 	if err == nil {
-		err = r.write()
+		err = r.complete(use)
 	}
-	if err == nil {
-		err = r.checkHost()
+	return errors.Join(err, r.closeDatabase())
+}
+
+func (r *restorer) openDatabase() (err error) {
+	if r.store.db, err = r.store.openEngine(true); err != nil {
+		return err
 	}
-	if err == nil {
-		err = use()
+	r.store.background.reopen()
+	r.batch.index = map[string]int{}
+	return nil
+}
+
+// complete writes the rest of the batch, and calls use. After an error of r.space it may be called again.
+func (r *restorer) complete(use func() error) error {
+	if err := r.write(); err != nil {
+		return err
 	}
-	err = errors.Join(err, b.opened())
+	if err := r.checkHost(); err != nil {
+		return err
+	}
+	return use()
+}
+
+func (r *restorer) closeDatabase() error {
+	b := &r.store.background
+	err := b.opened()
 	b.close()
 	return errors.Join(err, r.store.db.Close())
 }
@@ -60,28 +84,42 @@ func (r *restorer) replay(ctx context.Context, p restorePlan, use func() error) 
 func (r *restorer) get(ctx context.Context, n frame.Name) ([]byte, error) {
 	content, err := r.from.Get(ctx, n.String())
 	r.bytes += int64(len(content))
-	if err != nil {
-		return nil, fmt.Errorf("reading object %v of the archive: %w", n, err)
+	if _, described := errors.AsType[laterError](err); err != nil && !described {
+		err = fmt.Errorf("reading object %v of the archive: %w", n, err)
 	}
-	return content, nil
+	return content, err
 }
 
+// damage makes a refused frame an ErrDamagedArchive. Errors of the disk are none.
+func damage(err error) error {
+	if _, refused := errors.AsType[*frame.Error](err); refused {
+		return fmt.Errorf("%w: %w", ErrDamagedArchive, err)
+	}
+	return err
+}
+
+// replayBase replays the parts of a base. After an error of the archive or of r.space it may be called again: it continues.
 func (r *restorer) replayBase(ctx context.Context, base archivedBase) error {
-	v := frame.NewBase(base.number)
-	for _, n := range base.parts {
-		content, err := r.get(ctx, n)
+	if r.base == nil {
+		r.base = frame.NewBase(base.number)
+	}
+	for ; r.part < len(base.parts); r.part++ {
+		if err := r.makeRoom(); err != nil {
+			return err
+		}
+		content, err := r.get(ctx, base.parts[r.part])
 		if err != nil {
 			return err
 		}
-		f, err := v.Next(content)
+		f, err := r.base.Next(content)
 		if err == nil {
 			err = r.apply(&f)
 		}
 		if err != nil {
-			return fmt.Errorf("%w: %w", ErrDamagedArchive, err)
+			return damage(err)
 		}
 	}
-	at, complete := v.Position()
+	at, complete := r.base.Position()
 	if !complete {
 		return fmt.Errorf("%w: the base of record %d has no last part", ErrDamagedArchive, base.number)
 	}
@@ -105,7 +143,7 @@ func (r *restorer) replayRecords(ctx context.Context, p restorePlan) error {
 		}
 		end, err := r.replayObject(o, content)
 		if err != nil {
-			return fmt.Errorf("%w: object %v: %w", ErrDamagedArchive, o.Name, err)
+			return damage(fmt.Errorf("object %v: %w", o.Name, err))
 		}
 		if end {
 			return nil
@@ -136,6 +174,9 @@ func (r *restorer) replayObject(o archivedRecords, content []byte) (end bool, er
 		if !r.to.Time.IsZero() && f.Time > r.to.Time.UnixNano() {
 			return true, nil
 		}
+		if err := r.makeRoom(); err != nil {
+			return false, err
+		}
 		if err := r.apply(&f); err != nil {
 			return false, err
 		}
@@ -163,8 +204,8 @@ func (r *restorer) skip(content []byte) ([]byte, error) {
 	return nil, nil
 }
 
-// apply adds the operations of a frame to the batch. If there are spans, it adds only the operations on them. It writes the batch when it
-// is of frames of half a memtable: their values stay in memory until then.
+// apply adds the operations of a frame to the batch. If there are spans, it adds only the operations on them. The values stay in memory
+// until the batch is written. Its error is an *frame.Error.
 func (r *restorer) apply(f *frame.Frame) (err error) {
 	for op, opErr := range frame.Ops(f.Payload) {
 		switch {
@@ -176,13 +217,19 @@ func (r *restorer) apply(f *frame.Frame) (err error) {
 			r.batch.add(&op)
 		}
 		if err != nil {
-			return fmt.Errorf("record %d: %w", f.Number, err)
+			return &frame.Error{Number: f.Number, Reason: err.Error()}
 		}
 	}
-	if r.held += int64(frame.Size(len(f.Payload))); r.held >= r.store.opts.MemTable/2 {
-		return r.write()
-	}
+	r.held += int64(frame.Size(len(f.Payload)))
 	return nil
+}
+
+// makeRoom writes the batch if it is of frames of half a memtable.
+func (r *restorer) makeRoom() error {
+	if r.held < r.store.opts.MemTable/2 {
+		return nil
+	}
+	return r.write()
 }
 
 // span is a range of keys: from lower, and before upper.
@@ -208,9 +255,9 @@ func (r *restorer) write() error {
 		}
 	}
 	r.held = 0
-	b, err := r.batch.take(pebbleDB(r.store))
+	b, err := r.batch.take(r.store)
 	if err == nil {
-		err = errors.Join(pebbleDB(r.store).Apply(b, pebble.NoSync), r.store.background.flushError())
+		err = errors.Join(pebbleDB(r.store).Apply(b.(*pebble.Batch), pebble.NoSync), r.store.background.flushError())
 	}
 	return errors.Join(err, b.Close())
 }

@@ -25,8 +25,8 @@ var (
 	ErrNotStandby = errkind.New(errkind.ErrConflict, "the directory has a store that is no standby")
 	// ErrStandbyLags reports that a standby was not promoted, because it may lack records of the archive.
 	ErrStandbyLags = errkind.New(errkind.ErrConflict, "the standby may lack records of the archive")
-	// errNoBase reports that a standby has no state yet.
-	errNoBase = errkind.New(errkind.ErrNotFound, "the standby has no state yet: the archive had no complete base")
+	// ErrNoBase reports that a standby has no state yet.
+	ErrNoBase = errkind.New(errkind.ErrNotFound, "the standby has no state yet: the archive had no complete base")
 )
 
 // Standby is a copy of a store in its own directory that follows the store's archive. It can be read, and promoted. Its methods may be
@@ -51,27 +51,36 @@ var (
 //	part 0 of the base verified ──▶ DOHOST.new names the standby ──▶ rows and row l flushed ──▶ db/STORE ──▶ DOHOST.new renamed to DOHOST
 type Standby struct {
 	dir  string
-	from Archive
+	from *followedArchive
 	opts Options // of the store
 	fs   vfs.FS
 
 	// applying is held by a pass over the archive, by Promote and by Close: a channel, since it is held during I/O. It guards the
-	// next six fields.
+	// fields up to listTook.
 	applying chan struct{}
 	lock     io.Closer      // of the directory, while there is no store
+	base     *firstBase     // that was begun; nil if there is none
+	retry    time.Duration  // the least time until the next pass, after a failure of the first base
 	at       frame.Position // of the last applied record
-	compared bool           // the archive is of the history of at
-	newest   uint64         // the newest record of the archive at the last list
-	closed   bool
-	marks    bool          // the batch that is being made changes marks of imports
-	listTook time.Duration // of the last list of the archive; used by Follow
+	// compared reports that the standby has compared the record at, or an earlier one of its own history, with the same record in the
+	// archive, and that the archive has not lost its newest record since. A look without an object that has the record does not set it.
+	compared   bool
+	identified frame.Name // of the object without the record at that was compared last; zero for none
+	newest     uint64     // the newest record of the archive at the last list
+	closed     bool
+	marks      bool          // the batch that is being made changes marks of imports
+	listTook   time.Duration // of the last list of the archive; used by Follow
 
 	store    atomic.Pointer[Store] // nil before the first base is complete
 	promoted chan struct{}         // closed by Promote
 
-	mu     sync.Mutex // guards status and since
+	mu     sync.Mutex // guards the rest; taken before the lock of from
 	status StandbyStatus
-	since  time.Time // when the archive was first seen with a record that is not applied; zero if it has none
+	lag    lagClock
+	ending bool // Close was called
+	// cancel ends the contexts of the holder of applying, with a cause; nil if there is no holder. following reports that it is a pass.
+	cancel    context.CancelCauseFunc
+	following bool
 }
 
 // StandbyStatus describes a standby at its last look at the archive.
@@ -81,7 +90,8 @@ type StandbyStatus struct {
 	Time     time.Time // when that record was made; zero before the first base
 	Archived uint64    // the newest record in the archive
 	Lag      uint64    // records in the archive that are not applied
-	// LagTime is the time since the standby found the oldest of them; zero if there is none.
+	// LagTime is the time since the standby found the oldest of them, or a newer record if the archive lacks the oldest; zero if there is
+	// none. After many looks without progress it may be too long.
 	LagTime time.Duration
 	// Waiting is why the standby cannot continue before the archive changes; empty if it has applied all records.
 	Waiting  string
@@ -97,7 +107,7 @@ func OpenStandby(dir string, from Archive, o *Options) (*Standby, error) {
 	}
 	opts := d.withDefaults()
 	y := &Standby{
-		dir: dir, from: followedArchive{guardedArchive{from}}, opts: opts, fs: opts.vfs(), applying: make(chan struct{}, 1), promoted: make(chan struct{}),
+		dir: dir, from: newFollowedArchive(from), opts: opts, fs: opts.vfs(), applying: make(chan struct{}, 1), promoted: make(chan struct{}),
 	}
 	names, err := y.fs.List(dir)
 	switch {
@@ -143,7 +153,7 @@ func (y *Standby) Store() (*Store, error) {
 	if s := y.store.Load(); s != nil {
 		return s, nil
 	}
-	return nil, errNoBase
+	return nil, ErrNoBase
 }
 
 // Status describes the standby. No I/O.
@@ -151,8 +161,9 @@ func (y *Standby) Status() StandbyStatus {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	st := y.status
-	if !y.since.IsZero() {
-		st.LagTime = time.Since(y.since)
+	st.LagTime = y.lag.lag(time.Now())
+	if slow := y.from.slow(); slow != nil && st.Waiting == "" && !st.Promoted {
+		st.Waiting = slow.Error()
 	}
 	return st
 }
@@ -164,25 +175,17 @@ func (y *Standby) applied(at *frame.Position) {
 	defer y.mu.Unlock()
 	st := &y.status
 	st.Identity, st.Record, st.Time = Identity{at.Store.String(), at.Fork}, at.Number, time.Unix(0, at.Time).UTC()
-	y.lagLocked()
+	st.Lag = max(st.Archived, st.Record) - st.Record
+	y.lag.applied(at.Number)
 }
 
 // listed sets the newest record of the archive.
 func (y *Standby) listed(newest uint64) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	y.status.Archived = newest
-	y.lagLocked()
-}
-
-func (y *Standby) lagLocked() {
 	st := &y.status
-	switch st.Lag = max(st.Archived, st.Record) - st.Record; {
-	case st.Lag == 0:
-		y.since = time.Time{}
-	case y.since.IsZero():
-		y.since = time.Now()
-	}
+	st.Archived, st.Lag = newest, max(newest, st.Record)-st.Record
+	y.lag.listed(newest, st.Record, time.Now())
 }
 
 // wait sets why the standby cannot continue, and logs it once. An empty reason ends the wait.
@@ -201,33 +204,57 @@ func (y *Standby) wait(why string) {
 	}
 }
 
-// acquire waits until no pass is running, and prevents others until release.
-func (y *Standby) acquire(ctx context.Context) error {
+// acquire waits until no pass is running, and prevents others until release. It returns the context of the holder, which interrupt ends, too.
+func (y *Standby) acquire(ctx context.Context, following bool) (context.Context, error) {
 	if err := ctx.Err(); err != nil { // select would choose at random
-		return err
+		return nil, err
 	}
 	select {
 	case y.applying <- struct{}{}:
 	case <-ctx.Done():
-		return ctx.Err()
+		return nil, ctx.Err()
 	}
-	if y.closed {
-		y.release()
-		return ErrClosed
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if y.closed || y.ending {
+		<-y.applying
+		return nil, ErrClosed
 	}
-	return nil
+	ctx, y.cancel = context.WithCancelCause(ctx)
+	y.following = following
+	return ctx, nil
 }
 
-func (y *Standby) release() { <-y.applying }
+func (y *Standby) release() {
+	y.mu.Lock()
+	y.cancel(nil)
+	y.cancel = nil
+	y.mu.Unlock()
+	<-y.applying
+}
+
+// interrupt ends a pass that is running.
+func (y *Standby) interrupt() {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if y.cancel != nil && y.following {
+		y.cancel(errInterrupted)
+	}
+}
 
 // Promote applies the records that the archive has, and makes the directory a store, which the first host that opens it makes a new
 // history. Follow then returns nil, and the standby can be read until Close. If the archive lacks a record or
 // the last applied one, has no complete base yet, or cannot be read, the standby stays one, and continues: the error is ErrStandbyLags with
 // the reason. Other errors: the errors of Follow, which ends with them, too; ErrClosed; ctx's. A promoted standby is promoted again without an effect.
+// Promote waits for the end of a look of Follow, unless a read of that look hangs: then the error is ErrStandbyLags, too.
 //
 // A host that still ships to the archive is not stopped by this. The two stores then have different histories.
 func (y *Standby) Promote(ctx context.Context) (StandbyStatus, error) {
-	return y.promote(ctx, func() error {
+	if slow := y.from.slow(); slow != nil && !y.Status().Promoted {
+		return StandbyStatus{}, fmt.Errorf("dohost: promote: %w: %w", ErrStandbyLags, slow)
+	}
+	return y.promote(ctx, func(ctx context.Context) error {
+		y.doubt()
 		if err := y.catchUp(ctx); err != nil {
 			return err
 		}
@@ -238,20 +265,26 @@ func (y *Standby) Promote(ctx context.Context) (StandbyStatus, error) {
 	})
 }
 
-// PromoteAsIs is Promote without a look at the archive. Records that only the archive has are lost for the promoted store.
+// PromoteAsIs is Promote without a look at the archive, and interrupts a look of Follow. Records that only the archive has are lost for
+// the promoted store.
 func (y *Standby) PromoteAsIs(ctx context.Context) (StandbyStatus, error) {
-	return y.promote(ctx, func() error { return nil })
+	y.interrupt()
+	return y.promote(ctx, func(context.Context) error { return nil })
 }
 
-func (y *Standby) promote(ctx context.Context, prepare func() error) (StandbyStatus, error) {
-	if err := y.acquire(ctx); err != nil {
+func (y *Standby) promote(ctx context.Context, prepare func(context.Context) error) (StandbyStatus, error) {
+	ctx, err := y.acquire(ctx, false)
+	if slow := y.from.slow(); err != nil && slow != nil {
+		err = fmt.Errorf("%w: %w", err, slow)
+	}
+	if err != nil {
 		return StandbyStatus{}, fmt.Errorf("dohost: promote: %w", err)
 	}
 	defer y.release()
 	if y.Status().Promoted {
 		return y.Status(), nil
 	}
-	err := prepare()
+	err = prepare(ctx)
 	s, stateErr := y.Store()
 	if err == nil {
 		err = stateErr
@@ -273,17 +306,24 @@ func (y *Standby) promote(ctx context.Context, prepare func() error) (StandbySta
 	return y.Status(), nil
 }
 
-// Close waits for a pass over the archive, and closes the store. Closing twice is allowed.
+// Close interrupts a pass over the archive and a promotion, waits for their ends, and closes the store. A read of the archive that hangs
+// is left alone. Closing twice is allowed.
 func (y *Standby) Close() error {
+	y.mu.Lock()
+	y.ending = true
+	if y.cancel != nil {
+		y.cancel(ErrClosed)
+	}
+	y.mu.Unlock()
 	y.applying <- struct{}{}
-	defer y.release()
+	defer func() { <-y.applying }()
 	if y.closed {
 		return nil
 	}
 	y.closed = true
-	var err error
+	err := y.dropBase()
 	if s := y.store.Load(); s != nil {
-		err = s.Close()
+		err = errors.Join(err, s.Close())
 	}
 	if y.lock != nil {
 		err = errors.Join(err, y.lock.Close())

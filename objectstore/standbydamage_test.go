@@ -199,6 +199,13 @@ func TestStandbyRefusesAnotherHistory(t *testing.T) {
 		}
 		y := standbyOf(t, fs, mine) // replaced while it follows
 		y.wantWaits(t, "")
+		whole := mine.clone()
+		mine.set(func(a *memArchive) { a.objects = longer.objects })
+		if err := y.look(t); !errors.Is(err, ErrForeignArchive) || errors.Is(err, ErrDamagedArchive) {
+			t.Errorf("replaced by the archive of another store with more records: %v", err)
+		}
+		mine.set(func(a *memArchive) { a.objects = whole.objects })
+		y.wantWaits(t, "")
 		mine.set(func(a *memArchive) { a.objects = nil })
 		y.wantWaits(t, fmt.Sprintf("the newest record of the archive is 0, the standby has record %d", newest.Last))
 		mine.set(func(a *memArchive) { a.objects = shorter.objects })

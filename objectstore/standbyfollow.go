@@ -20,11 +20,12 @@ const (
 
 // Follow applies the records of the archive as they come, until ctx ends or the standby is promoted; then it returns nil. It looks
 // about once a second. An archive that cannot be read or lacks a record, and a disk that is almost full, are reported by Status and
-// tried again. Errors: ErrDamagedArchive with the number of the record, ErrForeignArchive, ErrClosed, errors of the disk.
+// tried again. Errors: ErrDamagedArchive with the number of the record, ErrForeignArchive, ErrClosed, errors of the disk; and, if ctx ends
+// while a read of the archive hangs, an error with the name of the read.
 func (y *Standby) Follow(ctx context.Context) error {
 	for {
 		pause, err := y.pass(ctx)
-		if ctx.Err() != nil {
+		if _, hangs := errors.AsType[*hangingError](err); ctx.Err() != nil && !hangs {
 			return nil
 		}
 		if err != nil {
@@ -43,9 +44,13 @@ func (y *Standby) Follow(ctx context.Context) error {
 	}
 }
 
+// errInterrupted ends a pass in favor of a promotion.
+var errInterrupted = errors.New("the standby is being promoted")
+
 // pass applies the records that the archive has now, and returns the time until the next pass.
 func (y *Standby) pass(ctx context.Context) (time.Duration, error) {
-	if err := y.acquire(ctx); err != nil {
+	ctx, err := y.acquire(ctx, true)
+	if err != nil {
 		return 0, err
 	}
 	defer y.release()
@@ -54,35 +59,10 @@ func (y *Standby) pass(ctx context.Context) (time.Duration, error) {
 		return followEvery, nil
 	default:
 	}
-	err := y.catchUp(ctx)
-	return min(max(followEvery, 10*y.listTook), followAtMost), err
-}
-
-// laterError is an error after which a later pass may succeed.
-type laterError struct{ error }
-
-// Unwrap returns the cause.
-func (e laterError) Unwrap() error { return e.error }
-
-// followedArchive makes errors of an archive laterErrors, unless an object is damaged.
-type followedArchive struct{ guardedArchive }
-
-// List lists the archive.
-func (a followedArchive) List(ctx context.Context) ([]ArchiveObject, error) {
-	list, err := a.guardedArchive.List(ctx)
-	if err != nil {
-		return nil, laterError{fmt.Errorf("listing the archive: %w", err)}
+	if err = y.catchUp(ctx); errors.Is(err, errInterrupted) {
+		err = nil
 	}
-	return list, nil
-}
-
-// Get reads the archive.
-func (a followedArchive) Get(ctx context.Context, name string) ([]byte, error) {
-	content, err := a.guardedArchive.Get(ctx, name)
-	if err != nil && !errors.Is(err, ErrDamagedArchive) {
-		return nil, laterError{fmt.Errorf("reading object %s of the archive: %w", name, err)}
-	}
-	return content, err
+	return max(min(max(followEvery, 10*y.listTook), followAtMost), y.retry), err
 }
 
 // catchUp applies the records that the archive has. It returns an error if the standby must stop, and otherwise sets the reason to
@@ -90,7 +70,11 @@ func (a followedArchive) Get(ctx context.Context, name string) ([]byte, error) {
 func (y *Standby) catchUp(ctx context.Context) error {
 	why, err := y.applyListed(ctx)
 	if ctx.Err() != nil {
-		return ctx.Err()
+		ended := context.Cause(ctx)
+		if hangs, ok := errors.AsType[*hangingError](err); ok {
+			ended = fmt.Errorf("%w: %w", ended, hangs)
+		}
+		return ended
 	}
 	if later, ok := errors.AsType[laterError](err); ok {
 		why, err = later.Error(), nil
@@ -104,6 +88,7 @@ func (y *Standby) catchUp(ctx context.Context) error {
 // applyListed lists the archive and applies the records. A list of a folder is not of one moment: it may have an object and lack one
 // that was put before it. So it lists a second time before it reports a missing record.
 func (y *Standby) applyListed(ctx context.Context) (why string, err error) {
+	y.retry = 0
 	for try := 0; ; try++ {
 		list, newest, err := y.list(ctx)
 		if err != nil {
@@ -113,19 +98,18 @@ func (y *Standby) applyListed(ctx context.Context) (why string, err error) {
 			if len(list.bases) == 0 {
 				return "the archive has no complete base yet", nil
 			}
-			if err := y.begin(ctx, list.bases[len(list.bases)-1]); err != nil {
+			if err := y.begin(ctx, list.bases); err != nil {
 				return "", err
 			}
 		}
 		if newest < y.newest { // it was emptied or replaced, or its disk is not mounted
-			y.compared = false
+			y.doubt()
 		}
 		y.newest = newest
 		if !y.compared && newest > 0 {
 			if err := y.compare(ctx, &list); err != nil {
 				return "", err
 			}
-			y.compared = true
 		}
 		if err := y.applyRecords(ctx, list.records); err != nil {
 			return "", err
@@ -171,7 +155,7 @@ func (y *Standby) applyRecords(ctx context.Context, records []archivedRecords) e
 			return nil
 		}
 		if err := y.applyObject(ctx, records[i]); err != nil {
-			y.compared = false
+			y.doubt()
 			return err
 		}
 	}
@@ -197,60 +181,18 @@ func (y *Standby) missing(list *archiveList) string {
 	return why
 }
 
-// compare checks that the archive is of the standby's history: by the object that has the last applied record, or by any other. It
-// verifies the chain of the object, so an object that was refused after its last record is refused again.
-func (y *Standby) compare(ctx context.Context, list *archiveList) error {
-	name, has := y.toCompare(list)
-	content, err := y.from.Get(ctx, name.String())
-	if err != nil {
-		return err
-	}
-	f, _, err := frame.Decode(content)
-	if name.Base() {
-		f, err = frame.NewBase(name.Last).Next(content)
-	}
-	if id := (Identity{f.Store.String(), f.Fork}); err == nil && id != y.Status().Identity {
-		return fmt.Errorf("%w: the archive is of %v, the standby follows %v", ErrForeignArchive, id, y.Status().Identity)
-	}
-	same := !has || !name.Base() || f.Prev == y.at.Sum
-	for at := y.begun(content); err == nil && has && !name.Base() && len(content) > 0; {
-		if f, content, err = at.Next(content); f.Number == y.at.Number {
-			same = f.Sum == y.at.Sum
-		}
-	}
-	switch {
-	case err != nil:
-		return fmt.Errorf("%w: object %v: %w", ErrDamagedArchive, name, err)
-	case !same:
-		return fmt.Errorf("%w: record %d of the archive differs from the record of the standby", ErrForeignArchive, y.at.Number)
-	}
-	return nil
-}
-
-// toCompare returns an object to compare, and whether it has the last applied record.
-func (y *Standby) toCompare(list *archiveList) (name frame.Name, has bool) {
-	for _, o := range list.records {
-		if name = o.Name; o.First <= y.at.Number && o.Last >= y.at.Number {
-			return name, true
-		}
-	}
-	for _, b := range list.bases {
-		if name = b.parts[0]; b.number == y.at.Number {
-			return name, true
-		}
-	}
-	return name, false
-}
-
 // applyObject verifies and applies the records of an object, in batches. The records before a refused one are applied.
 func (y *Standby) applyObject(ctx context.Context, o archivedRecords) error {
 	content, err := y.from.Get(ctx, o.Name.String())
 	if err != nil {
 		return err
 	}
+	at, err := y.begun(content)
+	if err != nil {
+		return fmt.Errorf("object %v: %w", o.Name, err)
+	}
 	var b engineBatch = pebbleDB(y.store.Load()).NewBatch()
 	defer func() { _ = b.Close() }() // it has been applied, or is dropped
-	at := y.begun(content)
 	var refused error
 	for len(content) > 0 {
 		next := at
@@ -283,13 +225,18 @@ func (y *Standby) applyObject(ctx context.Context, o archivedRecords) error {
 }
 
 // begun returns the position before the records of an object: the last applied record, or an earlier one if an object has been applied
-// in part, or a base is of a record within it, or two objects have the same records. The chain from there is verified, too.
-func (y *Standby) begun(content []byte) frame.Position {
+// in part, or a base is of a record within it, or two objects have the same records. The chain from there is verified, too. The error
+// reports that the object is of another store, or of another fork.
+func (y *Standby) begun(content []byte) (frame.Position, error) {
 	at := y.at
-	if f, _, err := frame.Decode(content); err == nil && f.Number > 0 && f.Number <= at.Number {
+	f, _, err := frame.Decode(content)
+	if err != nil { // the caller decodes it again, and reports that
+		return at, nil
+	}
+	if f.Number > 0 && f.Number <= at.Number {
 		at.Generation, at.Number, at.Time, at.Sum = f.Generation, f.Number-1, f.Time, f.Prev
 	}
-	return at
+	return at, y.ofHistory(&f)
 }
 
 // checkRecord checks that a record that continues the one before changes rows of the store only, and that the last applied one is the

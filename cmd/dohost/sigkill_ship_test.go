@@ -5,10 +5,8 @@ package main
 import (
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"testing"
@@ -25,11 +23,8 @@ var shippedCounters = []string{"0", "1", "2", "left", "right"}
 // and no counter has more than the store that the kill has left. After a kill at rest it has everything.
 func TestShippingAfterSIGKILL(t *testing.T) {
 	t.Parallel()
-	seed := rand.Uint64() % 1_000_000
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
-	bin, root := programAs(t, "ringing"), t.TempDir()
-	data, folder := filepath.Join(root, "data"), filepath.Join(root, "shipped")
+	k := newKillTest(t)
+	bin, data, folder := k.bin, k.dir("data"), k.dir("shipped")
 	book := newAckRecord(t)
 	lacked := 0
 	for round := range shipRounds {
@@ -37,27 +32,20 @@ func TestShippingAfterSIGKILL(t *testing.T) {
 		v.waitShipped() // the folder has a base, and the records of the process before
 		done := v.alternate()
 		// Some kills come before the first file of this load, some after it.
-		v.killUnderLoad(book, alarmName(round), 20+rng.IntN(1500))
+		v.killUnderLoad(book, alarmName(round), 20+k.rng.IntN(1500))
 		<-done
-		restored := restoredTotals(t, bin, folder, filepath.Join(root, fmt.Sprint("restored", round)))
-		if left, right := restored["left"], restored["right"]; right > left || left > right+1 {
-			t.Errorf("round %d: the restored counters left and right are %d and %d: no moment had these", round, left, right)
-		}
+		restored := restoredTotals(t, bin, folder, k.dir(fmt.Sprint("restored", round)))
 		live := startProcess(t, bin, data, "--ship", folder) // without it the next host would begin with a base
 		totals := live.totals()
 		killProcess(t, live)
-		for name, n := range totals {
-			if lacked += n - restored[name]; restored[name] > n {
-				t.Errorf("round %d: restored counter %s is %d, and the store has only %d", round, name, restored[name], n)
-			}
-		}
+		lacked += wantPrefix(t, fmt.Sprintf("round %d, restored", round), restored, totals)
 	}
 	v := startProcess(t, bin, data, "--ship", folder)
 	book.reconcile(v)
 	v.waitShipped()
 	totals := v.totals()
 	killProcess(t, v)
-	restored := restoredTotals(t, bin, folder, filepath.Join(root, "last"))
+	restored := restoredTotals(t, bin, folder, k.dir("last"))
 	for name, n := range totals {
 		if restored[name] != n || n == 0 {
 			t.Errorf("after a kill at rest, restored counter %s is %d, want %d, more than 0", name, restored[name], n)
@@ -67,6 +55,20 @@ func TestShippingAfterSIGKILL(t *testing.T) {
 		t.Error("no kill came before the end of shipping")
 	}
 	t.Logf("%d restored stores lacked %d increments", shipRounds, lacked)
+}
+
+// wantPrefix wants counters of one moment that came before the counters of the live store, and returns the number of increments that they lack.
+func wantPrefix(t *testing.T, which string, totals, live map[string]int) (lacked int) {
+	t.Helper()
+	if left, right := totals["left"], totals["right"]; right > left || left > right+1 {
+		t.Errorf("%s: the counters left and right are %d and %d: no moment had these", which, left, right)
+	}
+	for name, n := range live {
+		if lacked += n - totals[name]; totals[name] > n {
+			t.Errorf("%s: counter %s is %d, and the store has only %d", which, name, totals[name], n)
+		}
+	}
+	return lacked
 }
 
 // alternate increments two counters in turn until the server ends. It begins with the one that a kill before has left lower.

@@ -4,9 +4,7 @@ package main
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,22 +18,19 @@ const takeOverRounds = 4
 // every acknowledged increment. A stopped server that continues acknowledges nothing and returns no value, and ends by itself.
 func TestTakeOverOfASharedLog(t *testing.T) {
 	t.Parallel()
-	seed := rand.Uint64() % 1_000_000
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
-	bin, root := programAs(t, "ringing"), t.TempDir()
-	log := filepath.Join(root, "log")
+	k := newKillTest(t)
+	rng, bin, log := k.rng, k.bin, k.dir("log")
 	book := newAckRecord(t)
 	var gaps []time.Duration
 	for round := range takeOverRounds {
 		// Two directories in turn, each with the records up to the last round but one, and an empty one.
-		data := filepath.Join(root, fmt.Sprint("data", round%3))
+		data := k.dir(fmt.Sprint("data", round%3))
 		v := startProcess(t, bin, data, "--shared-log", log)
 		book.reconcile(v)
 		if round%2 == 0 {
 			v.killUnderLoad(book, alarmName(round), 20+rng.IntN(100))
 			begun := time.Now()
-			next := startProcess(t, bin, filepath.Join(root, "next"), "--shared-log", log)
+			next := startProcess(t, bin, k.dir("next"), "--shared-log", log)
 			book.reconcile(next)
 			gaps = append(gaps, time.Since(begun).Round(time.Millisecond))
 			terminate(t, next)
@@ -47,7 +42,7 @@ func TestTakeOverOfASharedLog(t *testing.T) {
 			t.Fatal(err)
 		}
 		begun := time.Now()
-		next := startProcess(t, bin, filepath.Join(root, "next"), "--shared-log", log)
+		next := startProcess(t, bin, k.dir("next"), "--shared-log", log)
 		for range 20 {
 			book.add(next, "0")
 		}

@@ -58,15 +58,30 @@ const (
 	alarmDelay = 200 * time.Millisecond
 )
 
+// killTest is a test that kills processes of a program at random times.
+type killTest struct {
+	t         *testing.T
+	rng       *rand.Rand
+	bin, root string
+}
+
+func newKillTest(t *testing.T) *killTest {
+	t.Helper()
+	seed := rand.Uint64() % 1_000_000
+	t.Logf("seed %d", seed)
+	return &killTest{t, rand.New(rand.NewPCG(seed, 0)), programAs(t, "ringing"), t.TempDir()}
+}
+
+// dir returns a folder of the test.
+func (k *killTest) dir(name string) string { return filepath.Join(k.root, name) }
+
 // TestServeLosesNothingToSIGKILL kills a server among its callers, under chaos. Each next server has every
 // acknowledged increment, and at most the unacknowledged ones in addition; and it delivers the alarm that was
 // set just before the kill, without a request.
 func TestServeLosesNothingToSIGKILL(t *testing.T) {
 	t.Parallel()
-	seed := rand.Uint64() % 1_000_000
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
-	bin, data := programAs(t, "ringing"), filepath.Join(t.TempDir(), "data")
+	k := newKillTest(t)
+	rng, bin, data := k.rng, k.bin, k.dir("data")
 	book := newAckRecord(t)
 	late, due := 0, 0 // alarms that the killed processes have left, and the last of them
 	for round := range killRounds {

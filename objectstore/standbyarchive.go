@@ -1,0 +1,137 @@
+package objectstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/dohost/dohost/internal/guard"
+)
+
+const (
+	// slowRead is the time after which the status of a standby names a read that has not ended.
+	slowRead = 10 * time.Second
+	// leaveTime is the time that a canceled read gets to end, before its goroutine is left alone.
+	leaveTime = 2 * time.Second
+)
+
+// laterError is an error after which a later pass may succeed.
+type laterError struct{ error }
+
+// Unwrap returns the cause.
+func (e laterError) Unwrap() error { return e.error }
+
+// hangingError reports a read of the archive that was canceled, or took longer than callTime, and has not ended.
+type hangingError struct {
+	read  string
+	since time.Time
+}
+
+// Error has no duration, so it is the same at each look.
+func (e *hangingError) Error() string {
+	return e.read + " has not ended since " + e.since.UTC().Format(time.RFC3339)
+}
+
+// followedArchive is the archive of a standby: see Reads in the section Standby of the package comment. Its errors are laterErrors,
+// unless an object is damaged.
+type followedArchive struct {
+	archive archiveReader
+	name    string // in errors
+
+	mu      sync.Mutex    // guards running
+	running *hangingError // the read that runs; nil if there is none
+}
+
+func newFollowedArchive(a archiveReader) *followedArchive {
+	f := &followedArchive{archive: a, name: "the archive"}
+	if folder, ok := a.(*DirArchive); ok {
+		f.name += " " + folder.dir
+	}
+	return f
+}
+
+// List lists the archive.
+func (a *followedArchive) List(ctx context.Context) ([]ArchiveObject, error) {
+	var list []ArchiveObject // a read that was left may set it later
+	err := a.read(ctx, "listing "+a.name, func(ctx context.Context) (err error) { list, err = a.archive.List(ctx); return err })
+	if err != nil {
+		return nil, laterError{err}
+	}
+	return list, nil
+}
+
+// Get reads the archive.
+func (a *followedArchive) Get(ctx context.Context, name string) ([]byte, error) {
+	var content []byte // a read that was left may set it later
+	what := fmt.Sprintf("reading object %s of %s", name, a.name)
+	err := a.read(ctx, what, func(ctx context.Context) (err error) { content, err = a.archive.Get(ctx, name); return err })
+	switch {
+	case errors.Is(err, ErrDamagedArchive):
+		return nil, err
+	case err != nil:
+		return nil, laterError{err}
+	}
+	return content, nil
+}
+
+// read calls a method of the archive on a goroutine of its own. It returns when ctx ends, also if the method does not return.
+func (a *followedArchive) read(ctx context.Context, what string, method func(context.Context) error) error {
+	a.mu.Lock()
+	if stuck := a.running; stuck != nil {
+		a.mu.Unlock()
+		return stuck
+	}
+	mine := &hangingError{what, time.Now()}
+	a.running = mine
+	a.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	var err error
+	ended := guard.Start(func() {
+		defer func() {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.running = nil
+		}()
+		err = method(ctx)
+	})
+	failure, returned := waitRead(ctx, ended)
+	switch {
+	case !returned:
+		return mine
+	case failure != nil:
+		return fmt.Errorf("%s: %w\n%s", what, failure, failure.Stack)
+	case err != nil:
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// waitRead waits for the end of a read, for leaveTime at most after the end of ctx.
+func waitRead(ctx context.Context, ended <-chan *guard.Failure) (failure *guard.Failure, returned bool) {
+	select {
+	case failure = <-ended:
+		return failure, true
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(leaveTime)
+	defer timer.Stop()
+	select {
+	case failure = <-ended:
+		return failure, true
+	case <-timer.C:
+		return nil, false
+	}
+}
+
+// slow returns the read that has not ended for slowRead; nil if there is none.
+func (a *followedArchive) slow() *hangingError {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.running != nil && time.Since(a.running.since) >= slowRead {
+		return a.running
+	}
+	return nil
+}
