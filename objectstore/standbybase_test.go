@@ -145,8 +145,8 @@ func largeArchive(t *testing.T) *memArchive {
 	return a
 }
 
-// TestFirstBaseKeepsTheReserve has a disk without the reserve at the start of the base, and in the middle of it.
-func TestFirstBaseKeepsTheReserve(t *testing.T) {
+// TestStandbyFirstBaseKeepsTheReserve has a disk without the reserve at the start of the base, and in the middle of it.
+func TestStandbyFirstBaseKeepsTheReserve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		whole, fs := largeArchive(t), NewMemFS()
 		base := newestBase(t, whole)
@@ -181,8 +181,8 @@ func TestFirstBaseKeepsTheReserve(t *testing.T) {
 	})
 }
 
-// TestFirstBaseIsClosed closes a standby with a part of a base, and opens it again.
-func TestFirstBaseIsClosed(t *testing.T) {
+// TestStandbyFirstBaseIsClosed closes a standby with a part of a base, and opens it again.
+func TestStandbyFirstBaseIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		whole, fs := archiveOf(t, 6), NewMemFS()
 		fs.SetFree(1)
