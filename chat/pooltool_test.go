@@ -187,7 +187,7 @@ func TestPoolToolWithoutWorkerExpires(t *testing.T) {
 func wantCancelled(t *testing.T, h *dohosttest.Host) {
 	t.Helper()
 	list := inPool(t, h, (*pool.Pool).Tasks, pool.ListQuery{Role: "book"})
-	if len(list.Tasks) != 1 || list.Tasks[0].Status != pool.Failed || list.Tasks[0].Reason != "the call has ended" {
+	if len(list.Tasks) != 1 || list.Tasks[0].Status != pool.StatusFailed || list.Tasks[0].Reason != "the call has ended" {
 		t.Errorf("%+v", list.Tasks)
 	}
 }

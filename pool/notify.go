@@ -102,7 +102,7 @@ var endProcedure = dohost.NewProcedure("pool.end", func(ctx context.Context, obj
 // scheduleEnd schedules the callback of the agent to notify.
 func (p *Pool) scheduleEnd(ctx context.Context, t *taskRow) error {
 	end := Ended{Pool: p.Name(), Task: t.ID, Role: t.Role, Key: t.Key}
-	if t.Status == Done {
+	if t.Status == StatusDone {
 		c, _, err := get(ctx, p, &contents, t.ID)
 		if err != nil {
 			return err

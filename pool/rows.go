@@ -31,18 +31,18 @@ type Status string
 
 // The states of a task.
 const (
-	Pending      Status = "pending"      // no worker has it
-	Acknowledged Status = "acknowledged" // a worker has claimed it
-	Running      Status = "running"      // a worker works on it, under a lease
-	Done         Status = "done"         // it has a result
-	Failed       Status = "failed"       // it has an error
+	StatusPending      Status = "pending"      // no worker has it
+	StatusAcknowledged Status = "acknowledged" // a worker has claimed it
+	StatusRunning      Status = "running"      // a worker works on it, under a lease
+	StatusDone         Status = "done"         // it has a result
+	StatusFailed       Status = "failed"       // it has an error
 )
 
 // held reports whether a worker has the task.
-func (s Status) held() bool { return s == Acknowledged || s == Running }
+func (s Status) held() bool { return s == StatusAcknowledged || s == StatusRunning }
 
 // ended reports whether the task does not change any more.
-func (s Status) ended() bool { return s == Done || s == Failed }
+func (s Status) ended() bool { return s == StatusDone || s == StatusFailed }
 
 // taskRow is the row of a task, without its content.
 type taskRow struct {

@@ -130,7 +130,7 @@ func (p *Pool) Post(ctx context.Context, n NewTask) (task Task, err error) {
 		v.meta.Seq++
 		v.meta.Tasks++
 		t := taskRow{
-			ID: strconv.FormatUint(v.meta.Seq, 10), Seq: v.meta.Seq, Key: n.Key, Role: n.Role, Status: Pending, Created: v.now, Since: v.now,
+			ID: strconv.FormatUint(v.meta.Seq, 10), Seq: v.meta.Seq, Key: n.Key, Role: n.Role, Status: StatusPending, Created: v.now, Since: v.now,
 			Once: n.Once, Notify: n.Notify,
 		}
 		if n.WithinMS > 0 {
@@ -251,7 +251,7 @@ func (p *Pool) wakeClaimer(role string) {
 
 // head returns the oldest pending task of a role.
 func (v *view) head(ctx context.Context, role string) (taskRow, bool, error) {
-	return first(ctx, v.Pool, &tasks, dohost.Query[taskRow]{Index: "role", Prefix: roleStatus(role, Pending)})
+	return first(ctx, v.Pool, &tasks, dohost.Query[taskRow]{Index: "role", Prefix: roleStatus(role, StatusPending)})
 }
 
 // find returns the task of an id.
