@@ -97,5 +97,5 @@ func refundTool() chat.Tool {
 	return chat.NewTool("refund", "Refunds an order.", func(_ context.Context, r refund) (string, error) {
 		fmt.Println("refund of order", r.Order)
 		return "refunded", nil
-	}, &chat.ToolOptions[refund, string]{Policy: ledger.Idempotent})
+	}, &chat.ToolOptions[refund, string]{Policy: ledger.PolicyIdempotent})
 }

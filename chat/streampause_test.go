@@ -17,7 +17,7 @@ import (
 
 // lookups are the operations of the tool of streamPaused.
 var lookups = ledger.Kind[string, string]{
-	Name: "lookup", Same: ledger.Whole[string], Policy: ledger.Idempotent, Unknown: func(ledger.ID, string) string { return "unknown" },
+	Name: "lookup", Same: ledger.Whole[string], Policy: ledger.PolicyIdempotent, Unknown: func(ledger.ID, string) string { return "unknown" },
 }
 
 // streamPaused streams a text and a call of a tool, and after the result another text with the result. The tool is an operation of the ledger,

@@ -86,7 +86,7 @@ func TestWorkerCallContext(t *testing.T) {
 func TestWorkerEqualRuns(t *testing.T) {
 	var keys []string
 	w := &chat.Worker[string, string]{
-		Name: "w", Tools: []chat.Tool{keyTool("a", ledger.Idempotent, &keys, nil)}, Model: inSteps("done", []string{"a:1", "a:1"}, []string{"a:1"}),
+		Name: "w", Tools: []chat.Tool{keyTool("a", ledger.PolicyIdempotent, &keys, nil)}, Model: inSteps("done", []string{"a:1", "a:1"}, []string{"a:1"}),
 	}
 	inClerk(t, func(t *testing.T, ctx context.Context, c *clerk) {
 		run := func(ctx context.Context, input string) (n int) {
@@ -155,7 +155,7 @@ func TestWorkerEqualRunsInHandler(t *testing.T) {
 // runs again.
 func TestWorkerErrorsOfTools(t *testing.T) {
 	refused := errors.New("refused")
-	found := func(context.Context, json.RawMessage) (any, ledger.Answer, error) { return nil, ledger.NotDone, nil }
+	found := func(context.Context, json.RawMessage) (any, ledger.Answer, error) { return nil, ledger.AnswerNotDone, nil }
 	const unknown = "Whether the call took effect is not known. refused"
 	for name, test := range map[string]struct {
 		policy  ledger.Policy
@@ -167,8 +167,8 @@ func TestWorkerErrorsOfTools(t *testing.T) {
 	}{
 		"at most once":             {0, refused, [2]string{unknown + ", " + unknown, unknown + ", " + unknown}, [2]int{1, 1}, 1, ledger.StatusUnknown},
 		"at most once, and proven": {0, ledger.NoEffect(refused), [2]string{"refused, 2", "2, 3"}, [2]int{2, 3}, 2, ledger.StatusCompleted},
-		"idempotent":               {ledger.Idempotent, refused, [2]string{"refused, 2", "2, 3"}, [2]int{2, 3}, 2, ledger.StatusCompleted},
-		"reconcile":                {ledger.Reconcile, refused, [2]string{"2, 3", "2, 3"}, [2]int{3, 3}, 2, ledger.StatusCompleted},
+		"idempotent":               {ledger.PolicyIdempotent, refused, [2]string{"refused, 2", "2, 3"}, [2]int{2, 3}, 2, ledger.StatusCompleted},
+		"reconcile":                {ledger.PolicyReconcile, refused, [2]string{"2, 3", "2, 3"}, [2]int{3, 3}, 2, ledger.StatusCompleted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var keys, results []string
@@ -178,7 +178,7 @@ func TestWorkerErrorsOfTools(t *testing.T) {
 				}
 				return nil
 			})
-			if test.policy == ledger.Reconcile {
+			if test.policy == ledger.PolicyReconcile {
 				tool.Find = found
 			}
 			steps := inSteps("done", []string{"a:1"}, []string{"a:1"})
@@ -236,7 +236,7 @@ func TestWorkerInputWithoutCanonicalForm(t *testing.T) {
 // TestWorkerEqualCallsAfterAnError makes two equal calls in one step, whose first fails. A third one repeats it.
 func TestWorkerEqualCallsAfterAnError(t *testing.T) {
 	var keys []string
-	tool := keyTool("a", ledger.Idempotent, &keys, func(run int) error {
+	tool := keyTool("a", ledger.PolicyIdempotent, &keys, func(run int) error {
 		if run == 1 {
 			return errors.New("refused")
 		}
@@ -290,7 +290,7 @@ func TestWorkerToolTimeout(t *testing.T) {
 
 // charges is a kind of operations that a tool performs itself.
 var charges = ledger.Kind[string, int]{
-	Name: "charge", Same: ledger.Whole[string], Policy: ledger.Idempotent, Unknown: func(ledger.ID, string) string { return "" },
+	Name: "charge", Same: ledger.Whole[string], Policy: ledger.PolicyIdempotent, Unknown: func(ledger.ID, string) string { return "" },
 }
 
 // TestWorkerToolWithLedger has a tool that performs two equal operations, and is interrupted between them by an error.
@@ -304,7 +304,7 @@ func TestWorkerToolWithLedger(t *testing.T) {
 			})
 		}
 		w := &chat.Worker[string, string]{Name: "w", Tools: []chat.Tool{{
-			ToolSpec: chat.ToolSpec{Name: "a"}, Policy: ledger.Idempotent,
+			ToolSpec: chat.ToolSpec{Name: "a"}, Policy: ledger.PolicyIdempotent,
 			Run: func(ctx context.Context, _ json.RawMessage) (any, error) {
 				runs++
 				if _, err := charge(ctx); err != nil || runs == 1 {

@@ -46,12 +46,12 @@ func newWorkerShop(durable bool) *workerShop {
 	s.reset()
 	find := func(ctx context.Context, _ json.RawMessage) (any, ledger.Answer, error) {
 		if c, _ := chat.CallFrom(ctx); s.found.Effects(c.Key) > 0 {
-			return "receipt", ledger.Done, nil
+			return "receipt", ledger.AnswerDone, nil
 		}
-		return nil, ledger.NotDone, nil
+		return nil, ledger.AnswerNotDone, nil
 	}
-	again := s.tool("again", ledger.Idempotent, &s.again)
-	found := s.tool("found", ledger.Reconcile, &s.found)
+	again := s.tool("again", ledger.PolicyIdempotent, &s.again)
+	found := s.tool("found", ledger.PolicyReconcile, &s.found)
 	found.Find = find
 	steps := inSteps("helped", []string{"again:1", "again:1"})
 	helper := &chat.Worker[errand, string]{Name: "helper", Durable: durable, Tools: []chat.Tool{again}, Model: promptModel(func(p *chat.Prompt) []chat.Chunk {
@@ -254,7 +254,7 @@ func TestWorkerInAnswerAtEveryPoint(t *testing.T) {
 		Of string `json:"of"`
 	}
 	w := &chat.Worker[input, string]{
-		Name: "worker", Tools: []chat.Tool{s.tool("once", 0, &s.once), s.tool("again", ledger.Idempotent, &s.again)},
+		Name: "worker", Tools: []chat.Tool{s.tool("once", 0, &s.once), s.tool("again", ledger.PolicyIdempotent, &s.again)},
 		Model: inSteps("done", []string{"once", "again"}, []string{"again"}),
 	}
 	m := &stepsModel{steps: [][]string{{"worker", "worker"}}}

@@ -19,7 +19,7 @@ type payer struct {
 const payers dohost.Namespace[payer] = "payer"
 
 var payment = ledger.Kind[string, string]{
-	Name: "payment", Same: ledger.Whole[string], Policy: ledger.AtMostOnce,
+	Name: "payment", Same: ledger.Whole[string], Policy: ledger.PolicyAtMostOnce,
 	Unknown: func(_ ledger.ID, order string) string { return "order " + order + " may have been paid" },
 }
 

@@ -29,7 +29,7 @@ func details(t *testing.T, h *dohosttest.Host, o dohost.Stub[order]) (all []doho
 }
 
 func TestOperatorSeesAndResolvesOperations(t *testing.T) {
-	s := newShop(ledger.AtMostOnce)
+	s := newShop(ledger.PolicyAtMostOnce)
 	s.after = failures(2, errTimeout)
 	s.run(t, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[order]) {
 		var ids []string
@@ -108,7 +108,7 @@ func TestOperatorSeesAndResolvesOperations(t *testing.T) {
 
 // TestOperatorSeesRunningOperation inspects an operation during its call.
 func TestOperatorSeesRunningOperation(t *testing.T) {
-	s := newShop(ledger.AtMostOnce)
+	s := newShop(ledger.PolicyAtMostOnce)
 	s.bank.Latency = 1e9
 	s.run(t, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[order]) {
 		c := h.Client(func(ctx context.Context) error {
@@ -132,12 +132,12 @@ func TestOperatorSeesRunningOperation(t *testing.T) {
 
 // TestOperatorCannotResolveUndeclaredKind runs a newer version of the program, without the kind.
 func TestOperatorCannotResolveUndeclaredKind(t *testing.T) {
-	s := newShop(ledger.AtMostOnce)
+	s := newShop(ledger.PolicyAtMostOnce)
 	s.after = failures(1, errTimeout)
 	s.run(t, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[order]) {
 		_, err := pay(t.Context(), o)
 		id := unknownID(t, err)
-		other := newShop(ledger.AtMostOnce)
+		other := newShop(ledger.PolicyAtMostOnce)
 		other.kind.Name = "refund"
 		if err := h.Restart(other.class()); err != nil {
 			t.Fatal(err)
@@ -154,7 +154,7 @@ func TestOperatorCannotResolveUndeclaredKind(t *testing.T) {
 
 // TestDeclareKeepsTheItemsOfTheClass adds operations to a class with items of its own.
 func TestDeclareKeepsTheItemsOfTheClass(t *testing.T) {
-	s := newShop(ledger.AtMostOnce)
+	s := newShop(ledger.PolicyAtMostOnce)
 	deleted := ""
 	class := ledger.Declare(dohost.Bind(orders, func(_ context.Context, st *dohost.State) (*order, error) {
 		return &order{st, s}, nil

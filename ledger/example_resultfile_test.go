@@ -38,7 +38,7 @@ func ExampleFindResult() {
 	defer os.RemoveAll(dir)
 	results := ledger.ResultDir(filepath.Join(dir, "results"))
 	build := ledger.Kind[string, string]{
-		Name: "build", Same: ledger.Whole[string], Policy: ledger.Reconcile, Find: ledger.FindResult[string, string](results, ledger.Unknown),
+		Name: "build", Same: ledger.Whole[string], Policy: ledger.PolicyReconcile, Find: ledger.FindResult[string, string](results, ledger.AnswerUnknown),
 		Unknown: func(_ ledger.ID, commit string) string { return "commit " + commit + " may have been built" },
 	}
 	runs := 0

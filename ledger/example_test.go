@@ -19,7 +19,7 @@ type Invoice struct {
 // sent is the kind of operations that send an invoice by mail. Customers would notice a second mail, so the ledger
 // sends none before an operator has resolved the first.
 var sent = ledger.Kind[Invoice, string]{
-	Name: "send", Same: ledger.Whole[Invoice], Policy: ledger.AtMostOnce,
+	Name: "send", Same: ledger.Whole[Invoice], Policy: ledger.PolicyAtMostOnce,
 	Unknown: func(_ ledger.ID, i Invoice) string {
 		return fmt.Sprintf("invoice %s may have been sent: check the outbox", i.Number)
 	},

@@ -24,7 +24,7 @@ const (
 
 // payment is a call of another object. The till runs it once per id, so the call may be repeated.
 var payment = ledger.Kind[int, int]{
-	Name: "payment", Same: ledger.Whole[int], Policy: ledger.Idempotent, MaxAttempts: 20,
+	Name: "payment", Same: ledger.Whole[int], Policy: ledger.PolicyIdempotent, MaxAttempts: 20,
 	Unknown: func(ledger.ID, int) string { return "the payment may have been made" },
 	NoEffect: func(err error) bool {
 		e, ok := errors.AsType[*dohost.Error](err)

@@ -19,14 +19,14 @@ type Policy uint8
 
 // The policies.
 const (
-	// AtMostOnce never repeats a call whose outcome is unknown. [Do] returns an [UnknownError] until an operator resolves the
+	// PolicyAtMostOnce never repeats a call whose outcome is unknown. [Do] returns an [UnknownError] until an operator resolves the
 	// operation.
-	AtMostOnce Policy = iota + 1
-	// Idempotent calls again with the same [ID]. It is for effects that are harmless to repeat, and for services that treat
+	PolicyAtMostOnce Policy = iota + 1
+	// PolicyIdempotent calls again with the same [ID]. It is for effects that are harmless to repeat, and for services that treat
 	// requests with the same key as one.
-	Idempotent
-	// Reconcile asks the other side with [Kind].Find, and calls again only after the answer NotDone.
-	Reconcile
+	PolicyIdempotent
+	// PolicyReconcile asks the other side with [Kind].Find, and calls again only after AnswerNotDone.
+	PolicyReconcile
 )
 
 var policyNames = [...]string{"", "AtMostOnce", "Idempotent", "Reconcile"}
@@ -44,9 +44,9 @@ type Answer uint8
 
 // The answers.
 const (
-	Unknown Answer = iota // the other side does not know, or may not know yet
-	Done                  // the call took effect
-	NotDone               // the call did not take effect, and cannot take effect later
+	AnswerUnknown Answer = iota // the other side does not know, or may not know yet
+	AnswerDone                  // the call took effect
+	AnswerNotDone               // the call did not take effect, and cannot take effect later
 )
 
 // Kind is a kind of operation: its arguments are of type A, and its result is of type R. Results are stored as JSON of at most
@@ -67,14 +67,15 @@ type Kind[A, R any] struct {
 	// general text for them, and the panic in Err. Required.
 	Unknown func(id ID, args A) string
 	// Find asks the other side about an operation whose outcome is unknown. Do calls it without the object's turn, and no two
-	// calls of Find for one operation run concurrently in an incarnation. An error counts as the answer Unknown. Required for
-	// Reconcile; nil for the others.
+	// calls of Find for one operation run concurrently in an incarnation. An error counts as AnswerUnknown. Required for
+	// PolicyReconcile; nil for the others.
 	Find func(ctx context.Context, id ID, args A) (R, Answer, error)
 	// NoEffect reports whether an error of the call proves that it had no effect. Nil means that only errors marked with
 	// the function [NoEffect] do.
 	NoEffect func(error) bool
 	// MaxAttempts bounds the calls of an operation since it began or last failed. After so many calls, an operation with
-	// Idempotent is unknown, and one with Reconcile fails if Find answers NotDone. Zero means 5. For AtMostOnce it must be 0.
+	// PolicyIdempotent is unknown, and one with PolicyReconcile fails after AnswerNotDone. Zero means 5. For PolicyAtMostOnce it must
+	// be 0.
 	MaxAttempts int
 	// Keep is the retention period after an operation completes or fails. After that, Do treats an equal operation as a new
 	// one, which calls again. Zero means forever. Unknown operations do not expire. Each new operation deletes up to two
@@ -107,17 +108,17 @@ func (k *Kind[A, R]) describe() (name string, err error) {
 		return k.Name, fmt.Errorf("ledger: kind name %.140q: want 1 to %d bytes of UTF-8", k.Name, maxName)
 	case k.Same == nil:
 		return k.Name, wrong("Same is nil: want a function, such as ledger.Whole")
-	case k.Policy < AtMostOnce || k.Policy > Reconcile:
-		return k.Name, wrong("want a Policy: AtMostOnce, Idempotent or Reconcile")
+	case k.Policy < PolicyAtMostOnce || k.Policy > PolicyReconcile:
+		return k.Name, wrong("want a Policy: PolicyAtMostOnce, PolicyIdempotent or PolicyReconcile")
 	case k.Unknown == nil:
 		return k.Name, wrong("Unknown is nil: want a function that returns the text for callers")
-	case k.Policy == Reconcile && k.Find == nil:
+	case k.Policy == PolicyReconcile && k.Find == nil:
 		return k.Name, wrong("the policy Reconcile needs Find")
-	case k.Policy != Reconcile && k.Find != nil:
+	case k.Policy != PolicyReconcile && k.Find != nil:
 		return k.Name, wrong("only the policy Reconcile calls Find")
 	case k.MaxAttempts < 0:
 		return k.Name, wrong("MaxAttempts is negative")
-	case k.Policy == AtMostOnce && k.MaxAttempts > 0:
+	case k.Policy == PolicyAtMostOnce && k.MaxAttempts > 0:
 		return k.Name, wrong("MaxAttempts is for the policies Idempotent and Reconcile")
 	case k.Keep < 0 || k.Keep > 0 && k.Keep < time.Millisecond:
 		return k.Name, wrong("Keep must be zero, or at least 1 ms")
@@ -178,9 +179,9 @@ func (k *Kind[A, R]) maxAttempts() int {
 func (k *Kind[A, R]) policy() *work.Policy {
 	p := &work.Policy{Known: true, Resumable: true, GiveUp: true, KeepCompleted: k.Keep, KeepFailed: k.Keep}
 	switch k.Policy {
-	case Idempotent:
+	case PolicyIdempotent:
 		p.MaxRetries = k.maxAttempts() - 1
-	case Reconcile:
+	case PolicyReconcile:
 		p.MaxRetries, p.RecoveryHook = -1, true
 	}
 	return p
@@ -203,7 +204,7 @@ func (k *Kind[A, R]) task(st *dohost.State, args A, call func(context.Context, I
 	if k.Find != nil {
 		o.find = func(ctx context.Context, id ID) (json.RawMessage, Answer, error) {
 			r, a, err := k.Find(ctx, id, args)
-			if err != nil || a != Done {
+			if err != nil || a != AnswerDone {
 				return nil, a, err
 			}
 			result, err := encodeDecodable(r)

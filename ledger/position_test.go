@@ -87,7 +87,7 @@ func TestAlarmsAtEveryPoint(t *testing.T) {
 // after an interruption and after a failure repeat the first run. The alarm that a constructor has set before a run that succeeds
 // is another one.
 func TestAlarmThatConstructorMoves(t *testing.T) {
-	s := newShop(ledger.AtMostOnce)
+	s := newShop(ledger.PolicyAtMostOnce)
 	moves, runs := false, 0
 	class := ledger.Declare(dohost.Bind(bells, func(ctx context.Context, st *dohost.State) (*bell, error) {
 		if !moves {
@@ -178,7 +178,7 @@ func (c *cashier) resolve(ctx context.Context, fiber string) error {
 
 // TestFiberAtMostOnceAtEveryPoint lets an operator resolve the operations that are unknown.
 func TestFiberAtMostOnceAtEveryPoint(t *testing.T) {
-	s := newShop(ledger.AtMostOnce)
+	s := newShop(ledger.PolicyAtMostOnce)
 	dohosttest.EveryPoint(t, pointtest.Scenario(dohosttest.Scenario{
 		Classes:  []dohost.Class{s.cashierClass()},
 		Services: []*dohosttest.FakeService{&s.bank},

@@ -31,7 +31,7 @@ func (payOnceModel) Stream(_ context.Context, p *chat.Prompt) iter.Seq2[chat.Chu
 // TestDeletedMessageIDBeginsOtherOperations continues a message whose id the program, or a client, has chosen: an operation of the
 // handler, and one of a tool. After its deletion, a message with the same id has other operations.
 func TestDeletedMessageIDBeginsOtherOperations(t *testing.T) {
-	s := newShop(ledger.AtMostOnce)
+	s := newShop(ledger.PolicyAtMostOnce)
 	class := ledger.Declare(chat.Bind(tellers, func(_ context.Context, a *chat.Agent[struct{}]) (*teller, error) { return &teller{a, s}, nil },
 		&chat.Handlers[teller, struct{}]{Reply: func(o *teller, ctx context.Context, r *chat.Reply) error {
 			if _, err := ledger.Do(ctx, o.Object(), &s.kind, charge{"handler", 1}, s.request); err != nil {

@@ -187,7 +187,7 @@ func testWork(t *testing.T, p ledger.Policy, want int, do func(context.Context, 
 }
 
 // recoverable are the policies that need no operator here.
-var recoverable = []ledger.Policy{ledger.Idempotent, ledger.Reconcile}
+var recoverable = []ledger.Policy{ledger.PolicyIdempotent, ledger.PolicyReconcile}
 
 func testRecoverableWork(t *testing.T, want int, do func(context.Context, *cashier) error) {
 	for _, p := range recoverable {

@@ -123,7 +123,7 @@ func startWork(ctx context.Context, o *worker) error {
 // aMinute lets the alarm wake the agent after an interruption.
 func aMinute(_ *testing.T, h *dohosttest.Host) { h.Advance(time.Minute) }
 
-func newWorker() *workerClass { return &workerClass{shop: newShop(ledger.Idempotent)} }
+func newWorker() *workerClass { return &workerClass{shop: newShop(ledger.PolicyIdempotent)} }
 
 func expect(t *testing.T, got []string, want ...string) {
 	t.Helper()
@@ -354,7 +354,7 @@ func (s *shop) tellerClass() dohost.Class {
 // TestToolCallsAtEveryPoint lets a model repeat calls that were interrupted, as other calls. An intended second call is another
 // operation.
 func TestToolCallsAtEveryPoint(t *testing.T) {
-	s := newShop(ledger.Idempotent)
+	s := newShop(ledger.PolicyIdempotent)
 	dohosttest.EveryPoint(t, pointtest.Scenario(dohosttest.Scenario{
 		Classes:  []dohost.Class{s.tellerClass()},
 		Services: []*dohosttest.FakeService{&s.bank},

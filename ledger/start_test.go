@@ -50,7 +50,7 @@ func (s *started) class() dohost.Class {
 // TestInterruptedOperationsAreListedAtStart ends an incarnation during three calls, one after the other, and wakes the object with an
 // event of another kind: all of them are reported, and the constructor can list them, before that event runs.
 func TestInterruptedOperationsAreListedAtStart(t *testing.T) {
-	s := &started{shop: newShop(ledger.AtMostOnce)}
+	s := &started{shop: newShop(ledger.PolicyAtMostOnce)}
 	s.bank.Latency = time.Hour
 	scopes := map[string]string{}
 	s.listener.Service = func(_ dohost.ID, event string, attrs ...slog.Attr) {
@@ -109,7 +109,7 @@ func TestInterruptedOperationsAreListedAtStart(t *testing.T) {
 // scope. A wake reports a part of them, and the next one the others: each is reported once.
 func TestAWakeReportsABoundedNumberOfOperations(t *testing.T) {
 	const n, most = 300, 1 << 20 / (5 << 10) // a row counts as 1 KiB and its texts
-	s := newShop(ledger.Idempotent)
+	s := newShop(ledger.PolicyIdempotent)
 	s.before = failures(n, errTimeout)
 	var mu sync.Mutex
 	reports := map[string]int{}

@@ -21,7 +21,7 @@ type order struct {
 
 // charges are the operations of a shop. The bank cannot be asked, so an operator resolves a charge with an unknown outcome.
 var charges = ledger.Kind[order, string]{
-	Name: "charge", Same: ledger.Whole[order], Policy: ledger.AtMostOnce,
+	Name: "charge", Same: ledger.Whole[order], Policy: ledger.PolicyAtMostOnce,
 	Unknown: func(_ ledger.ID, o order) string { return "the bank may have charged order " + o.Order },
 }
 
