@@ -23,38 +23,38 @@ type Usage struct {
 	Estimated bool
 }
 
-// CallOutcome is the state of a [ModelCall]: running, or how the call has ended.
-type CallOutcome string
+// ModelCallOutcome is the state of a [ModelCall]: running, or how the call has ended.
+type ModelCallOutcome string
 
 // The outcomes.
 const (
-	ModelCallRunning     CallOutcome = "running"
-	ModelCallCompleted   CallOutcome = "completed"
-	ModelCallFailed      CallOutcome = "failed"      // the model, or the receiver of its chunks, has returned an error
-	ModelCallStopped     CallOutcome = "stopped"     // its context has ended: a client has stopped the reply, or a time limit
-	ModelCallInterrupted CallOutcome = "interrupted" // by the end of an incarnation
+	ModelCallRunning     ModelCallOutcome = "running"
+	ModelCallCompleted   ModelCallOutcome = "completed"
+	ModelCallFailed      ModelCallOutcome = "failed"      // the model, or the receiver of its chunks, has returned an error
+	ModelCallStopped     ModelCallOutcome = "stopped"     // its context has ended: a client has stopped the reply, or a time limit
+	ModelCallInterrupted ModelCallOutcome = "interrupted" // by the end of an incarnation
 )
 
-// CallPurpose is the reason for a call of a model.
-type CallPurpose string
+// Purpose is the reason for a call of a model.
+type Purpose string
 
 // The purposes.
 const (
-	PurposeReply   CallPurpose = "reply"   // a step of [Answer]
-	PurposeWorker  CallPurpose = "worker"  // a step of a [Worker], also within a reply
-	PurposeSummary CallPurpose = "summary" // see [History]
+	PurposeReply   Purpose = "reply"   // a step of [Answer]
+	PurposeWorker  Purpose = "worker"  // a step of a [Worker], also within a reply
+	PurposeSummary Purpose = "summary" // see [History]
 )
 
 // ModelCall is a call of a model.
 type ModelCall struct {
 	Number   uint64 // in the order of the calls of the agent, from 1 without a gap
-	Purpose  CallPurpose
+	Purpose  Purpose
 	Worker   string // the name of the worker; empty for other purposes
 	Request  string // the id of the request whose reply, or a worker in it, made the call; otherwise empty
 	Message  string // the id of the message of that reply; otherwise empty
 	Began    time.Time
 	Duration time.Duration // until the end of the call, or until the row was last written
-	Outcome  CallOutcome
+	Outcome  ModelCallOutcome
 	Usage
 }
 
