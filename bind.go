@@ -25,7 +25,7 @@ type Class struct {
 	private func(name string) bool
 	// authorize decides about callers from outside; nil admits all callers.
 	authorize func(context.Context, *AccessRequest) (Access, error)
-	// reads are the methods that callers with ReadOnly rights can call.
+	// reads are the methods that callers with RightsReadOnly can call.
 	reads map[string]bool
 	subs  SubObjects
 	// inspect and admin are the functions of OnInspect and OnAdmin.
@@ -161,7 +161,7 @@ func unmarked(err error) error {
 	return err
 }
 
-// ExposeRead is [Expose] for a method that callers with [ReadOnly] rights may call as well. The host
+// ExposeRead is [Expose] for a method that callers with [RightsReadOnly] may call as well. The host
 // does not check that the method changes nothing.
 func ExposeRead[O, In, Out any](name string, m func(*O, context.Context, In) (Out, error)) Entry[O] {
 	expose := Expose(name, m)
@@ -176,7 +176,7 @@ func ExposeRead[O, In, Out any](name string, m func(*O, context.Context, In) (Ou
 
 // Expose lets callers outside the process call the method m by name: see [Host.Invoke]. Argument and
 // result are JSON; no argument is the zero value. The name "http" is reserved, and so are names that begin with "dohost.". Callers with
-// [ReadOnly] rights of [Handlers].Authorize cannot call it.
+// [RightsReadOnly] of [Handlers].Authorize cannot call it.
 func Expose[O, In, Out any](name string, m func(*O, context.Context, In) (Out, error)) Entry[O] {
 	return Entry[O]{bind: func(c *Class) {
 		switch {

@@ -287,7 +287,7 @@ func (h *Host) callable(id ID, method string, access *Access) (runtime.Method, e
 		}
 	}
 	m, err := h.rt.Method(id.Class, method)
-	if err == nil && access != nil && access.Rights == ReadOnly && !c.reads[method] {
+	if err == nil && access != nil && access.Rights == RightsReadOnly && !c.reads[method] {
 		return nil, errReadOnly
 	}
 	return m, err

@@ -17,7 +17,7 @@ type Handlers[O, S any] struct {
 	// agent is woken: see [dohost.Handlers]. The host calls it for connections, HTTP requests,
 	// transcripts, and calls over HTTP, including those for a sub-agent of the agent.
 	//
-	// With [dohost.ReadOnly] rights a client can connect, send requests and call methods. The agent
+	// With [dohost.RightsReadOnly] rights a client can connect, send requests and call methods. The agent
 	// refuses its changes of the state and of a conversation, over a connection, over HTTP and by
 	// methods, and its requests create no sub-agents. OnRequest, OnMessage and the other effects of
 	// methods are not restricted; there [dohost.AccessFrom] returns the rights.

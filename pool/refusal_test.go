@@ -300,7 +300,7 @@ func TestReadersChangeNothing(t *testing.T) {
 		f.join("a", "1")
 		id := f.post("a", "x")
 		before := f.dump()
-		reader := dohost.GrantAccess(ctx, dohost.Access{Identity: "r", Rights: dohost.ReadOnly})
+		reader := dohost.GrantAccess(ctx, dohost.Access{Identity: "r", Rights: dohost.RightsReadOnly})
 		args := map[string]string{
 			"join": `{"role":"a","conn":"2"}`, "beat": `{"role":"a","conn":"1"}`, "leave": `{"role":"a","conn":"1"}`,
 			"post": `{"role":"a"}`, "claim": `{"role":"a","conn":"1"}`, "start": `{"task":"1","conn":"1","fence":1}`,
