@@ -95,7 +95,7 @@ var endProcedure = dohost.NewProcedure("pool.end", func(ctx context.Context, obj
 	if !ok {
 		return tookEnd{NoAgent: true}, nil
 	}
-	_, err := agent.Schedule(ctx, a, agent.After(0), in.Callback, in.Ended, &agent.ScheduleOptions{Idempotent: agent.Idempotent, Retry: notifyRetry})
+	_, err := agent.Schedule(ctx, a, agent.After(0), in.Callback, in.Ended, &agent.ScheduleOptions{Idempotence: agent.IdempotenceOn, Retry: notifyRetry})
 	return tookEnd{}, err
 })
 
