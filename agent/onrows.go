@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -22,34 +23,31 @@ type RowsOptions struct {
 	Parallel int
 	// Batch bounds the rows of one call of OnRowBatch. Zero means 50; at most 500. OnRows ignores it.
 	Batch int
-	// MaxAttempts bounds the calls for a row that fail or are interrupted, one after the other. Then the row is parked. Zero
-	// means 5; negative means no bound.
-	MaxAttempts int
-	// RetryDelay is the delay after the first failure. It doubles up to MaxRetryDelay, and each delay is up to 25 % longer.
-	// Zero means 1 s and 5 min.
-	RetryDelay, MaxRetryDelay time.Duration
+	// Retry bounds the calls for a row that fail or are interrupted, one after the other. Then the row is parked, and needs an
+	// operator. So the defaults are larger than in other policies: MaxAttempts is 5, BaseDelay is 1 s, and MaxDelay is
+	// 5 min. A delay is at least three quarters of its bound. Every error is retried. MaxElapsed and ShouldRetry must be zero.
+	Retry dohost.RetryPolicy
 }
 
 func (o *RowsOptions) withDefaults(batch int) RowsOptions {
-	d := RowsOptions{Parallel: 1, Batch: batch, MaxAttempts: 5, RetryDelay: time.Second, MaxRetryDelay: 5 * time.Minute}
-	if o == nil {
-		return d
+	var set RowsOptions
+	if o != nil {
+		set = *o
 	}
-	set := *o
 	if set.Parallel == 0 {
-		set.Parallel = d.Parallel
+		set.Parallel = 1
 	}
 	if set.Batch == 0 || batch == 1 {
-		set.Batch = d.Batch
+		set.Batch = batch
 	}
-	if set.MaxAttempts == 0 {
-		set.MaxAttempts = d.MaxAttempts
+	if set.Retry.MaxAttempts == 0 {
+		set.Retry.MaxAttempts = 5
 	}
-	if set.RetryDelay == 0 {
-		set.RetryDelay = d.RetryDelay
+	if set.Retry.BaseDelay == 0 {
+		set.Retry.BaseDelay = time.Second
 	}
-	if set.MaxRetryDelay == 0 {
-		set.MaxRetryDelay = max(d.MaxRetryDelay, set.RetryDelay)
+	if set.Retry.MaxDelay == 0 {
+		set.Retry.MaxDelay = max(5*time.Minute, set.Retry.BaseDelay)
 	}
 	return set
 }
@@ -60,8 +58,10 @@ func (o *RowsOptions) check() error {
 		return fmt.Errorf("the option Parallel is %d: want 1 to 1,000", o.Parallel)
 	case o.Batch < 0 || o.Batch > 500:
 		return fmt.Errorf("the option Batch is %d: want 1 to 500", o.Batch)
-	case o.RetryDelay < time.Millisecond || o.MaxRetryDelay < o.RetryDelay:
-		return fmt.Errorf("the option RetryDelay is %v and MaxRetryDelay %v: want at least 1ms, and no smaller maximum", o.RetryDelay, o.MaxRetryDelay)
+	case o.Retry.MaxElapsed > 0:
+		return fmt.Errorf("the option Retry.MaxElapsed is %v: want zero, since the attempts for a row have no time limit", o.Retry.MaxElapsed)
+	case o.Retry.ShouldRetry != nil:
+		return errors.New("the option Retry.ShouldRetry is set: want nil, since every error is retried")
 	}
 	return nil
 }
@@ -76,7 +76,7 @@ func (o *RowsOptions) check() error {
 // once if it has no Await and returns no error.
 //
 // A call has failed if m returns an error, or nil although the row is still in the index. Then the agent calls m again,
-// later. After RowsOptions.MaxAttempts the row is parked: it stays in the index, and m is not called for it until other code
+// later. After RowsOptions.Retry the row is parked: it stays in the index, and m is not called for it until other code
 // writes it, or it is retried ([Rows], dohost retry). Other rows are not affected. A [PostponeError] is no failure: the agent
 // calls m again after its time. If other code has written the row during a successful call, the agent calls m again
 // immediately, with the new row. The methods of OnRows and the related functions are not other code: otherwise two methods that

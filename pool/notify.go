@@ -41,7 +41,7 @@ const noReason = "the task has failed without a reason"
 func (t *taskRow) unnotified() bool { return t.Status.ended() && t.Notify != nil && !t.Notified }
 
 // notifyOptions bound the notifications. The agent of one of them may be slow, so others run concurrently.
-var notifyOptions = &agent.RowsOptions{Parallel: 16, MaxAttempts: -1, MaxRetryDelay: time.Minute}
+var notifyOptions = &agent.RowsOptions{Parallel: 16, Retry: dohost.RetryPolicy{MaxAttempts: -1, MaxDelay: time.Minute}}
 
 // notifyRetry bounds the attempts of the callback, and notifyTimeout the time of one notification.
 var notifyRetry = dohost.RetryPolicy{MaxAttempts: 10, MaxDelay: time.Minute}
