@@ -19,7 +19,7 @@ var ErrFiberDone = errors.New("agent: the fiber has ended")
 // FiberStatus is the state of a fiber.
 type FiberStatus string
 
-// The statuses of a fiber. The last four are final, except that an interrupted one can be
+// The statuses of a fiber. The last five are final, except that an interrupted or dead fiber can be
 // given another one by SetStatus, and all but a completed one can be restarted.
 const (
 	FiberPending     FiberStatus = "pending"     // it has not begun
@@ -28,6 +28,7 @@ const (
 	FiberFailed      FiberStatus = "failed"      // it has failed too often
 	FiberCancelled   FiberStatus = "cancelled"   // by [Fibers.Cancel]
 	FiberInterrupted FiberStatus = "interrupted" // its kind is no longer registered: see [Fibers.SetStatus]
+	FiberDead        FiberStatus = "dead"        // OnInterrupted or OnRecovery failed too often: see [Fibers.Retry]
 )
 
 // fiberRow is the stored form of a fiber. The row of a fiber of StartFiber outlives the fiber's end, the row of
@@ -63,6 +64,8 @@ func (r *fiberRow) status() FiberStatus {
 		return finalStatuses[r.Outcome]
 	case work.Orphaned:
 		return FiberInterrupted
+	case work.Dead:
+		return FiberDead
 	}
 	if r.Began == 0 {
 		return FiberPending
