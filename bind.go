@@ -29,9 +29,8 @@ type Class struct {
 	reads map[string]bool
 	subs  SubObjects
 	// inspect and admin are the functions of OnInspect and OnAdmin.
-	inspect  func(context.Context, *Snapshot) iter.Seq2[Resource, error]
-	admin    func(ctx context.Context, instance any, r *AdminRequest) (bool, error)
-	extended []string // the kinds of the items of its extensions
+	inspect func(context.Context, *Snapshot) iter.Seq2[Resource, error]
+	admin   func(ctx context.Context, instance any, r *AdminRequest) (bool, error)
 	// sockets are nil if the class has none.
 	sockets   *socket.Handlers
 	protocols []string // see Handlers.Protocols

@@ -101,6 +101,10 @@ type Handlers[O, S any] struct {
 	// OnSub returns false, it has answered the request, and the sub-agent gets nothing.
 	OnSub func(*O, http.ResponseWriter, *http.Request, SubRequest) bool
 
+	// Extensions are the extensions of packages that work in objects of any class, such as package ledger: see
+	// [dohost.Handlers]. An extension that needs an agent is an entry: see [Extend].
+	Extensions []dohost.ClassExtension
+
 	// Options tunes the agents.
 	Options Options
 }
@@ -108,6 +112,7 @@ type Handlers[O, S any] struct {
 // bind adds the handlers to a class.
 func (h *Handlers[O, S]) bind(c *class) {
 	c.setOptions(h.Options)
+	c.objectExtensions = h.Extensions
 	if h.Initial != nil {
 		raw, err := marshal(*h.Initial)
 		if err != nil {

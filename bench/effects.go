@@ -124,8 +124,9 @@ func (b *bench) openEffects(p ledger.Policy, method func(*spender, context.Conte
 
 func (s *effectSide) open() (err error) {
 	s.fs = objectstore.DiskFS()
-	s.Host, err = dohost.Open(s.dir, kernel.OnFS(&dohost.Options{IdleAfter: -1}, s.fs), ledger.Declare(dohost.Bind(spenders,
-		func(_ context.Context, st *dohost.State) (*spender, error) { return &spender{st, s}, nil }, nil), s.kind))
+	s.Host, err = dohost.Open(s.dir, kernel.OnFS(&dohost.Options{IdleAfter: -1}, s.fs), dohost.Bind(spenders,
+		func(_ context.Context, st *dohost.State) (*spender, error) { return &spender{st, s}, nil },
+		&dohost.Handlers[spender]{Extensions: []dohost.ClassExtension{ledger.Declare(s.kind)}}))
 	return err
 }
 

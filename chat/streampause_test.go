@@ -72,8 +72,9 @@ func TestToolPausesStreamTo(t *testing.T) {
 
 func pauseStream(t *testing.T, interrupted bool) {
 	chunks := chat.StoredChunks("chunks", nil)
-	class := agent.Bind(clerks, func(_ context.Context, a *agent.Agent[struct{}]) (*clerk, error) { return &clerk{a}, nil }, nil)
-	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{ledger.Declare(class, &lookups)}}, func(t *testing.T, h *dohosttest.Host) {
+	class := agent.Bind(clerks, func(_ context.Context, a *agent.Agent[struct{}]) (*clerk, error) { return &clerk{a}, nil },
+		&agent.Handlers[clerk, struct{}]{Extensions: []dohost.ClassExtension{ledger.Declare(&lookups)}})
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
 		text, ran := "", 0
 		stream := func() *dohosttest.Client {
 			return h.Client(func(ctx context.Context) error {

@@ -154,15 +154,15 @@ func objectOf(a agent.Ref) (*dohost.State, error) {
 	return of.Object(), nil
 }
 
-// ShowUsage returns c with details for operators: the calls of models, and their totals, as a chat agent has them. It is for agents without
-// a conversation that run workers, such as the agents of package inbox. A class of [Bind] has these details: [dohost.Open] returns an error
-// for ShowUsage of it.
-func ShowUsage(c dohost.Class) dohost.Class {
-	return dohost.ExtendClass(c, &dohost.ClassExtension{
+// ShowUsage returns an extension of a class of agents with details for operators: the calls of models, and their totals, as a chat agent
+// has them. It is for agents without a conversation that run workers, such as the agents of package inbox: see Extensions in
+// [agent.Handlers]. A class of [Bind] has these details: [dohost.Open] returns an error for ShowUsage in it.
+func ShowUsage() dohost.ClassExtension {
+	return dohost.ClassExtension{
 		Kinds: []string{detailUsage, detailModelCall},
 		Inspect: func(_ context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
 			return func(yield func(dohost.Resource, error) bool) { inspectUsage(v, yield) }
 		},
 		Admin: func(context.Context, *dohost.State, any, *dohost.AdminRequest) (bool, error) { return false, nil },
-	})
+	}
 }

@@ -34,7 +34,8 @@ func (m resumableFunc) ResumeStream(ctx context.Context, p *chat.Prompt) iter.Se
 }
 
 func shownClerks() dohost.Class {
-	return chat.ShowUsage(agent.Bind(clerks, func(_ context.Context, a *agent.Agent[struct{}]) (*clerk, error) { return &clerk{a}, nil }, nil))
+	return agent.Bind(clerks, func(_ context.Context, a *agent.Agent[struct{}]) (*clerk, error) { return &clerk{a}, nil },
+		&agent.Handlers[clerk, struct{}]{Extensions: []dohost.ClassExtension{chat.ShowUsage()}})
 }
 
 func runClerk(t *testing.T, f func(t *testing.T, ctx context.Context, h *dohosttest.Host)) {

@@ -155,7 +155,9 @@ func TestWorkerEqualRunsInHandler(t *testing.T) {
 // runs again.
 func TestWorkerErrorsOfTools(t *testing.T) {
 	refused := errors.New("refused")
-	found := func(context.Context, json.RawMessage) (any, ledger.Answer, error) { return nil, ledger.AnswerNotDone, nil }
+	found := func(context.Context, json.RawMessage) (any, ledger.Answer, error) {
+		return nil, ledger.AnswerNotDone, nil
+	}
 	const unknown = "Whether the call took effect is not known. refused"
 	for name, test := range map[string]struct {
 		policy  ledger.Policy
@@ -379,7 +381,8 @@ func TestWorkerKinds(t *testing.T) {
 	if n := len(w.Kinds()); n != 2 {
 		t.Errorf("%d kinds", n)
 	}
-	class := ledger.Declare(agent.Bind(clerks, func(_ context.Context, a *agent.Agent[struct{}]) (*clerk, error) { return &clerk{a}, nil }, nil), w.Kinds()...)
+	class := agent.Bind(clerks, func(_ context.Context, a *agent.Agent[struct{}]) (*clerk, error) { return &clerk{a}, nil },
+		&agent.Handlers[clerk, struct{}]{Extensions: []dohost.ClassExtension{ledger.Declare(w.Kinds()...)}})
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
 		run := func(ctx context.Context, c *clerk) error {
 			_, err := w.Run(ctx, c, "go")

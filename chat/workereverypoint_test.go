@@ -143,8 +143,11 @@ const twoRuns agent.FiberKind[int] = "two"
 
 // class returns a class whose fiber runs the worker twice. distinct gives the runs different inputs.
 func (s *workerShop) class(distinct bool) dohost.Class {
-	return ledger.Declare(agent.Bind(clerks, func(_ context.Context, a *agent.Agent[struct{}]) (*clerk, error) { return &clerk{a}, nil },
-		&agent.Handlers[clerk, struct{}]{Options: agent.Options{MaxInterruptions: -1}},
+	return agent.Bind(clerks, func(_ context.Context, a *agent.Agent[struct{}]) (*clerk, error) { return &clerk{a}, nil },
+		&agent.Handlers[clerk, struct{}]{
+			Options:    agent.Options{MaxInterruptions: -1},
+			Extensions: []dohost.ClassExtension{ledger.Declare(s.worker.Kinds()...)},
+		},
 		agent.OnFiber(twoRuns, func(c *clerk, ctx context.Context, _ *agent.Fiber[int]) error {
 			for i := range 2 {
 				in := errand{}
@@ -161,7 +164,7 @@ func (s *workerShop) class(distinct bool) dohost.Class {
 			}
 			return nil
 		}, &agent.KindOptions{KeepCompleted: -1, KeepFailed: -1}),
-	), s.worker.Kinds()...)
+	)
 }
 
 // work starts the fiber, and waits for its end.

@@ -50,8 +50,9 @@ func ExampleFindResult() {
 		return errors.New("connection reset") // the object does not get the answer
 	}
 	const projects = dohost.Namespace[Project]("project")
-	host, err := dohost.Open(filepath.Join(dir, "data"), nil, ledger.Declare(dohost.Bind(projects,
-		func(_ context.Context, st *dohost.State) (*Project, error) { return &Project{st, &build, sandbox}, nil }, nil), &build))
+	host, err := dohost.Open(filepath.Join(dir, "data"), nil, dohost.Bind(projects,
+		func(_ context.Context, st *dohost.State) (*Project, error) { return &Project{st, &build, sandbox}, nil },
+		&dohost.Handlers[Project]{Extensions: []dohost.ClassExtension{ledger.Declare(&build)}}))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -54,7 +54,7 @@ func Example() {
 			}
 			return "accepted", nil
 		}}, nil
-	}, nil)
+	}, &dohost.Handlers[Customer]{Extensions: []dohost.ClassExtension{ledger.Declare(&sent)}})
 
 	dir, err := os.MkdirTemp("", "ledger")
 	if err != nil {
@@ -62,7 +62,7 @@ func Example() {
 		return
 	}
 	defer os.RemoveAll(dir)
-	host, err := dohost.Open(dir, nil, ledger.Declare(class, &sent))
+	host, err := dohost.Open(dir, nil, class)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -101,10 +101,13 @@ type order struct {
 
 const orders = dohost.Namespace[order]("order")
 
-func (s *shop) class() dohost.Class {
-	return ledger.Declare(dohost.Bind(orders, func(_ context.Context, st *dohost.State) (*order, error) {
+func (s *shop) class() dohost.Class { return s.extended(ledger.Declare(&s.kind)) }
+
+// extended returns a class of orders with extensions.
+func (s *shop) extended(x ...dohost.ClassExtension) dohost.Class {
+	return dohost.Bind(orders, func(_ context.Context, st *dohost.State) (*order, error) {
 		return &order{st, s}, nil
-	}, nil), &s.kind)
+	}, &dohost.Handlers[order]{Extensions: x})
 }
 
 func (o *order) pay(ctx context.Context, c charge) (string, error) {

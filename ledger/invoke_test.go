@@ -65,7 +65,8 @@ func TestCallOfAnotherObjectAtEveryPoint(t *testing.T) {
 	}
 	dohosttest.EveryPoint(t, pointtest.Scenario(dohosttest.Scenario{
 		Classes: []dohost.Class{
-			ledger.Declare(dohost.Bind(payers, func(_ context.Context, st *dohost.State) (*payer, error) { return &payer{st}, nil }, nil), &payment),
+			dohost.Bind(payers, func(_ context.Context, st *dohost.State) (*payer, error) { return &payer{st}, nil },
+				&dohost.Handlers[payer]{Extensions: []dohost.ClassExtension{ledger.Declare(&payment)}}),
 			dohost.Bind(tills, func(_ context.Context, st *dohost.State) (*till, error) { return &till{st}, nil }, nil, dohost.Expose("take", (*till).take)),
 		},
 		Run:       run,

@@ -126,11 +126,12 @@ func (k *Kind[A, R]) describe() (name string, err error) {
 	return k.Name, nil
 }
 
-// Declare returns a class with the kinds of the operations of its objects. When an object wakes, the ledger reports each operation that
+// Declare returns an extension of a class, with the kinds of the operations of its objects: see Extensions in [dohost.Handlers] and in
+// the Handlers of package agent. When an object wakes, the ledger reports each operation that
 // the end of an incarnation has interrupted to the host's Listener, before any event runs; after 1 MiB of such operations, the next wake
 // reports the others. Operators see the operations ([dohost.Host.Details]) and may resolve them ([dohost.Host.Operate]). [dohost.Open]
-// returns an error for a kind that is incomplete, for two kinds with the same name, and for a class that is declared twice.
-func Declare(c dohost.Class, kinds ...AnyKind) dohost.Class {
+// returns an error for a kind that is incomplete, for two kinds with the same name, and for two Declare of one class.
+func Declare(kinds ...AnyKind) dohost.ClassExtension {
 	var errs []error
 	names := map[string]AnyKind{}
 	for _, k := range kinds {
@@ -145,12 +146,12 @@ func Declare(c dohost.Class, kinds ...AnyKind) dohost.Class {
 		names[name] = k
 		errs = append(errs, err)
 	}
-	return dohost.InvalidClass(dohost.ExtendClass(c, &dohost.ClassExtension{
-		Kinds: []string{ResourceKind, ResourceOutcomes}, Inspect: inspect, Start: listInterrupted,
+	return dohost.ClassExtension{
+		Kinds: []string{ResourceKind, ResourceOutcomes}, Inspect: inspect, Start: listInterrupted, Err: errors.Join(errs...),
 		Admin: func(ctx context.Context, st *dohost.State, _ any, r *dohost.AdminRequest) (bool, error) {
 			return operate(ctx, st, names, r)
 		},
-	}), errs...)
+	}
 }
 
 // decode checks that a result of JSON can be decoded, and returns it as [Do] would store it.

@@ -36,10 +36,10 @@ func TestOpenNamesIncompleteKind(t *testing.T) {
 		s.doUndeclared(t, want)
 	}
 	s := newShop(ledger.PolicyAtMostOnce)
-	for _, c := range []dohost.Class{
-		ledger.Declare(s.class(), &s.kind, &s.kind), ledger.Declare(s.class(), nil), ledger.Declare(s.class(), (*ledger.Kind[charge, string])(nil)),
+	for _, x := range []dohost.ClassExtension{
+		ledger.Declare(&s.kind, &s.kind), ledger.Declare(nil), ledger.Declare((*ledger.Kind[charge, string])(nil)),
 	} {
-		if _, err := dohost.Open(t.TempDir(), nil, c); err == nil || !strings.Contains(err.Error(), "kind") {
+		if _, err := dohost.Open(t.TempDir(), nil, s.extended(x)); err == nil || !strings.Contains(err.Error(), "kind") {
 			t.Errorf("Open: %v", err)
 		}
 	}
@@ -119,9 +119,9 @@ func testReporter(t *testing.T, p ledger.Policy, value any, f func(t *testing.T,
 	kind := &ledger.Kind[odd, report]{
 		Name: "report", Same: ledger.Whole[odd], Policy: p, Unknown: func(ledger.ID, odd) string { return "look for the report" },
 	}
-	class := ledger.Declare(dohost.Bind(reporters, func(_ context.Context, st *dohost.State) (*reporter, error) {
+	class := dohost.Bind(reporters, func(_ context.Context, st *dohost.State) (*reporter, error) {
 		return &reporter{st, kind, value, &calls}, nil
-	}, nil), kind)
+	}, &dohost.Handlers[reporter]{Extensions: []dohost.ClassExtension{ledger.Declare(kind)}})
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
 		f(t, h, reporters.Get(h, "r"), &calls)
 	})

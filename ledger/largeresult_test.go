@@ -99,13 +99,15 @@ func runArchive(t *testing.T, p ledger.Policy, keep time.Duration, size blob, f 
 		Name: "blob", Same: ledger.Whole[string], Policy: p, Keep: keep, Unknown: func(ledger.ID, string) string { return "look into the archive" },
 	}
 	if p == ledger.PolicyReconcile {
-		a.kind.Find = func(context.Context, ledger.ID, string) (blob, ledger.Answer, error) { return 0, ledger.AnswerNotDone, nil }
+		a.kind.Find = func(context.Context, ledger.ID, string) (blob, ledger.Answer, error) {
+			return 0, ledger.AnswerNotDone, nil
+		}
 	}
-	class := ledger.Declare(dohost.Bind(archives, func(_ context.Context, st *dohost.State) (*archive, error) {
+	class := dohost.Bind(archives, func(_ context.Context, st *dohost.State) (*archive, error) {
 		of := *a
 		of.st = st
 		return &of, nil
-	}, nil), a.kind)
+	}, &dohost.Handlers[archive]{Extensions: []dohost.ClassExtension{ledger.Declare(a.kind)}})
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
 		f(t, h, archives.Get(h, "a"), a)
 	})

@@ -89,13 +89,13 @@ func TestAlarmsAtEveryPoint(t *testing.T) {
 func TestAlarmThatConstructorMoves(t *testing.T) {
 	s := newShop(ledger.PolicyAtMostOnce)
 	moves, runs := false, 0
-	class := ledger.Declare(dohost.Bind(bells, func(ctx context.Context, st *dohost.State) (*bell, error) {
+	class := dohost.Bind(bells, func(ctx context.Context, st *dohost.State) (*bell, error) {
 		if !moves {
 			return &bell{st, s}, nil
 		}
 		moves = runs < 3
 		return &bell{st, s}, st.SetAlarm(ctx, time.Now().Add(time.Minute))
-	}, &dohost.Handlers[bell]{OnAlarm: func(b *bell, ctx context.Context, _ dohost.AlarmInfo) error {
+	}, &dohost.Handlers[bell]{Extensions: []dohost.ClassExtension{ledger.Declare(&s.kind)}, OnAlarm: func(b *bell, ctx context.Context, _ dohost.AlarmInfo) error {
 		_, err := ledger.Do(ctx, b.st, &s.kind, charge{"7", 4200}, s.request)
 		switch runs++; runs {
 		case 1:
@@ -104,7 +104,7 @@ func TestAlarmThatConstructorMoves(t *testing.T) {
 			return errors.Join(err, errTimeout)
 		}
 		return err
-	}}), &s.kind)
+	}})
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
 		err := bells.Get(h, "7").Do(t.Context(), func(ctx context.Context, b *bell) error {
 			return b.st.SetAlarm(ctx, time.Now().Add(time.Second))

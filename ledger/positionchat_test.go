@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
 	"github.com/dohost/dohost/ledger"
@@ -32,8 +33,8 @@ func (payOnceModel) Stream(_ context.Context, p *chat.Prompt) iter.Seq2[chat.Chu
 // handler, and one of a tool. After its deletion, a message with the same id has other operations.
 func TestDeletedMessageIDBeginsOtherOperations(t *testing.T) {
 	s := newShop(ledger.PolicyAtMostOnce)
-	class := ledger.Declare(chat.Bind(tellers, func(_ context.Context, a *chat.Agent[struct{}]) (*teller, error) { return &teller{a, s}, nil },
-		&chat.Handlers[teller, struct{}]{Reply: func(o *teller, ctx context.Context, r *chat.Reply) error {
+	class := chat.Bind(tellers, func(_ context.Context, a *chat.Agent[struct{}]) (*teller, error) { return &teller{a, s}, nil },
+		&chat.Handlers[teller, struct{}]{Agent: agent.Handlers[teller, struct{}]{Extensions: []dohost.ClassExtension{ledger.Declare(&s.kind)}}, Reply: func(o *teller, ctx context.Context, r *chat.Reply) error {
 			if _, err := ledger.Do(ctx, o.Object(), &s.kind, charge{"handler", 1}, s.request); err != nil {
 				return err
 			}
@@ -43,7 +44,7 @@ func TestDeletedMessageIDBeginsOtherOperations(t *testing.T) {
 					return ledger.Do(ctx, o.Object(), &s.kind, charge{"tool", 1}, s.request)
 				},
 			}}})
-		}}), &s.kind)
+		}})
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}, Services: []*dohosttest.FakeService{&s.bank}}, func(t *testing.T, h *dohosttest.Host) {
 		do := func(want int, when string, f func(context.Context, *teller) error) {
 			t.Helper()

@@ -41,17 +41,18 @@ const (
 )
 
 func (w *workerClass) class() dohost.Class {
-	return ledger.Declare(agent.Bind(workers,
+	return agent.Bind(workers,
 		func(_ context.Context, a *agent.Agent[struct{}]) (*worker, error) { return &worker{a, w}, nil },
 		&agent.Handlers[worker, struct{}]{
 			Options:       agent.Options{MaxInterruptions: 2, StuckAfter: 5 * time.Second},
+			Extensions:    []dohost.ClassExtension{ledger.Declare(&w.kind)},
 			OnInterrupted: w.interrupted,
 			OnRecovery:    w.recovery,
 			OnFiberEnded:  w.ended,
 		},
 		agent.OnFiber(workFiber, func(o *worker, ctx context.Context, f *agent.Fiber[int]) error { return w.fiber(o, ctx, f) }, nil),
 		agent.OnSchedule(workOnce, func(o *worker, ctx context.Context, _ string) error { return w.scheduled(o, ctx) }),
-	), &w.kind)
+	)
 }
 
 func (o *worker) pay(ctx context.Context) error {
@@ -327,10 +328,11 @@ func (s *shop) Stream(_ context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, e
 }
 
 func (s *shop) tellerClass() dohost.Class {
-	return ledger.Declare(chat.Bind(tellers,
+	return chat.Bind(tellers,
 		func(_ context.Context, a *chat.Agent[struct{}]) (*teller, error) { return &teller{a, s}, nil },
 		&chat.Handlers[teller, struct{}]{
 			Options: chat.Options{Recovery: chat.Recovery{MaxAttempts: 100}},
+			Agent:   agent.Handlers[teller, struct{}]{Extensions: []dohost.ClassExtension{ledger.Declare(&s.kind)}},
 			Reply: func(o *teller, ctx context.Context, r *chat.Reply) error {
 				for range 2 { // before the tools: equal operations of the message
 					if _, err := ledger.Do(ctx, o.Object(), &s.kind, charge{"fee", 1}, s.request); err != nil {
@@ -348,7 +350,7 @@ func (s *shop) tellerClass() dohost.Class {
 					},
 				}}})
 			},
-		}), &s.kind)
+		})
 }
 
 // TestToolCallsAtEveryPoint lets a model repeat calls that were interrupted, as other calls. An intended second call is another

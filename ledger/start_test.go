@@ -38,13 +38,13 @@ func (s *started) take() string {
 }
 
 func (s *started) class() dohost.Class {
-	return ledger.Declare(dohost.Bind(orders, func(ctx context.Context, st *dohost.State) (*order, error) {
+	return dohost.Bind(orders, func(ctx context.Context, st *dohost.State) (*order, error) {
 		all, err := collect(ledger.Unfinished(ctx, st))
 		for _, op := range all {
 			s.add(fmt.Sprintf("the constructor lists %s %s", op.Scope, op.Status))
 		}
 		return &order{st, s.shop}, err
-	}, nil), &s.kind)
+	}, &dohost.Handlers[order]{Extensions: []dohost.ClassExtension{ledger.Declare(&s.kind)}})
 }
 
 // TestInterruptedOperationsAreListedAtStart ends an incarnation during three calls, one after the other, and wakes the object with an

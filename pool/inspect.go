@@ -22,8 +22,8 @@ const (
 )
 
 // extension lists the items of a pool for operators, and applies their actions.
-func extension(o *Options) *dohost.ClassExtension {
-	return &dohost.ClassExtension{
+func extension(o *Options) dohost.ClassExtension {
+	return dohost.ClassExtension{
 		Kinds: []string{roleItem, workerItem, taskItem},
 		Inspect: func(_ context.Context, s *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
 			return func(yield func(dohost.Resource, error) bool) {

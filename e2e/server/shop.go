@@ -26,9 +26,9 @@ var charges = ledger.Kind[order, string]{
 }
 
 func shopClass() dohost.Class {
-	return ledger.Declare(dohost.Bind(dohost.Namespace[shop]("Shop"),
-		func(_ context.Context, st *dohost.State) (*shop, error) { return &shop{st}, nil }, nil,
-		dohost.Expose("charge", (*shop).charge)), &charges)
+	return dohost.Bind(dohost.Namespace[shop]("Shop"),
+		func(_ context.Context, st *dohost.State) (*shop, error) { return &shop{st}, nil },
+		&dohost.Handlers[shop]{Extensions: []dohost.ClassExtension{ledger.Declare(&charges)}}, dohost.Expose("charge", (*shop).charge))
 }
 
 func (s *shop) charge(ctx context.Context, o order) (string, error) {

@@ -124,7 +124,10 @@ func (o *Order) ship(ctx context.Context, _ dohost.AlarmInfo) error {
 // Class returns the class of orders at a shop.
 func Class(shop Shop) dohost.Class {
 	charge := charged(shop)
-	return ledger.Declare(dohost.Bind(Orders, func(_ context.Context, st *dohost.State) (*Order, error) {
+	return dohost.Bind(Orders, func(_ context.Context, st *dohost.State) (*Order, error) {
 		return &Order{st, shop, charge}, nil
-	}, &dohost.Handlers[Order]{OnAlarm: (*Order).ship}, dohost.Expose("place", (*Order).Place)), charge, &shipped)
+	}, &dohost.Handlers[Order]{
+		OnAlarm:    (*Order).ship,
+		Extensions: []dohost.ClassExtension{ledger.Declare(charge, &shipped)},
+	}, dohost.Expose("place", (*Order).Place))
 }

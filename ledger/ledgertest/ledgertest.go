@@ -68,7 +68,7 @@ func explore[A, R any](
 		Site: policytest.SiteOf(call), FindSite: policytest.SiteOf(k.Find),
 	}
 	kind := observedKind(s, k)
-	s.Class = ledger.Declare(dohost.Bind(probes, func(_ context.Context, st *dohost.State) (*probe, error) {
+	s.Class = dohost.Bind(probes, func(_ context.Context, st *dohost.State) (*probe, error) {
 		return &probe{st, func(ctx context.Context) (json.RawMessage, error) {
 			result, err := ledger.Do(ctx, st, kind, args, observedCall(s, k, call))
 			if err != nil {
@@ -76,7 +76,7 @@ func explore[A, R any](
 			}
 			return json.Marshal(result)
 		}}, nil
-	}, nil), kind)
+	}, &dohost.Handlers[probe]{Extensions: []dohost.ClassExtension{ledger.Declare(kind)}})
 	s.Run, s.Outcomes = run, outcomes
 	return s.Explore(t)
 }
