@@ -14,14 +14,14 @@ type Rights uint8
 
 // The rights of a caller.
 const (
-	NoRights Rights = iota
-	// ReadOnly lets a caller send requests, connect, and call the methods that are bound by
+	RightsNone Rights = iota
+	// RightsReadOnly lets a caller send requests, connect, and call the methods that are bound by
 	// [ExposeRead]. Packages agent and chat refuse the caller's changes of the state and of the
-	// conversation. An OnHTTP or OnSocket handler of a class must enforce ReadOnly itself, by
+	// conversation. An OnHTTP or OnSocket handler of a class must enforce RightsReadOnly itself, by
 	// [AccessFrom].
-	ReadOnly
-	// ReadWrite permits everything.
-	ReadWrite
+	RightsReadOnly
+	// RightsReadWrite permits everything.
+	RightsReadWrite
 )
 
 // Access is the identity and the rights that the class's Authorize function granted to a caller
@@ -39,17 +39,17 @@ type AccessKind uint8
 
 // The kinds of requests.
 const (
-	HTTPAccess   AccessKind = iota // a request to the class's OnHTTP handler
-	SocketAccess                   // the same, with a WebSocket handshake
-	CallAccess                     // a call of an exposed method over HTTP
+	AccessHTTP   AccessKind = iota // a request to the class's OnHTTP handler
+	AccessSocket                   // the same, with a WebSocket handshake
+	AccessCall                     // a call of an exposed method over HTTP
 )
 
 // String returns http, socket or call.
 func (k AccessKind) String() string {
 	switch k {
-	case SocketAccess:
+	case AccessSocket:
 		return "socket"
-	case CallAccess:
+	case AccessCall:
 		return "call"
 	}
 	return opHTTP
@@ -62,7 +62,7 @@ type AccessRequest struct {
 	Kind    AccessKind
 	// ID is the requested object. It may not exist, and a caller may request any name.
 	ID ID
-	// Method is the name of the method of a CallAccess.
+	// Method is the name of the method of an AccessCall.
 	Method string
 	// Path is the path of the object: the objects that it belongs to, from the root on, and the
 	// object itself at the end. For every object except a sub-agent it is the ID alone.

@@ -303,7 +303,7 @@ func TestAuthorizeGetsTheRequest(t *testing.T) {
 		body, _ := io.ReadAll(r.Request.Body)
 		there, err := r.Exists(ctx)
 		asked <- fmt.Sprint(r.Kind, " ", r.ID, " ", r.Path, r.Below, " ", r.Method, " ", r.Request.URL.RawQuery, " ", string(body), there, err)
-		return dohost.Access{Identity: "ada", Rights: dohost.ReadWrite}, nil
+		return dohost.Access{Identity: "ada", Rights: dohost.RightsReadWrite}, nil
 	})
 	for _, tt := range []struct{ path, body, answer, want string }{
 		{"/a?q=1", "v", "ada2 true", "http safe/a [safe/a] []  q=1 false <nil>"},
@@ -319,7 +319,7 @@ func TestAuthorizeGetsTheRequest(t *testing.T) {
 
 func TestAccessLastsUntilTheSocketEnds(t *testing.T) {
 	v := openGuarded(t, func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
-		return dohost.Access{Identity: r.Request.URL.Query().Get("user"), Rights: dohost.ReadOnly}, nil
+		return dohost.Access{Identity: r.Request.URL.Query().Get("user"), Rights: dohost.RightsReadOnly}, nil
 	})
 	ws, _, err := websocket.Dial(t.Context(), v.url+"/a?user=ada", nil)
 	if err != nil {
@@ -366,7 +366,7 @@ func TestAccessLastsUntilTheSocketEnds(t *testing.T) {
 
 func TestAccessThatIsReadOnlyCallsExposeReadMethodsOnly(t *testing.T) {
 	v := openGuarded(t, func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
-		return dohost.Access{Identity: "ada", Rights: dohost.ReadOnly}, nil
+		return dohost.Access{Identity: "ada", Rights: dohost.RightsReadOnly}, nil
 	})
 	if status, body, _ := v.do(t, "POST", "/call/a/put", `"v"`); status != 403 || !strings.Contains(body, `"read_only"`) {
 		t.Errorf("put: %d %s", status, body)
@@ -422,7 +422,7 @@ func TestObjectPrivateFunctionThatAbortsTheRequestIsNotReported(t *testing.T) {
 
 func TestInvokeRequiresAccess(t *testing.T) {
 	v := openGuarded(t, func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
-		return dohost.Access{Rights: dohost.ReadWrite}, nil
+		return dohost.Access{Rights: dohost.RightsReadWrite}, nil
 	})
 	a, b := guardedObjects.Get(v.Host, "a").ID(), guardedObjects.Get(v.Host, "b").ID()
 	r, err := http.NewRequestWithContext(t.Context(), "POST", "/", nil)
@@ -441,14 +441,14 @@ func TestInvokeRequiresAccess(t *testing.T) {
 		{t.Context(), a, dohost.ErrUnauthenticated},
 		{forA, b, dohost.ErrUnauthenticated},
 		{dohost.GrantAccess(t.Context(), dohost.Access{}), a, dohost.ErrForbidden},
-		{dohost.GrantAccess(t.Context(), dohost.Access{Rights: dohost.ReadOnly}), a, dohost.ErrForbidden},
+		{dohost.GrantAccess(t.Context(), dohost.Access{Rights: dohost.RightsReadOnly}), a, dohost.ErrForbidden},
 	} {
 		if _, err := v.Invoke(tt.ctx, tt.id, "put", []byte(`"v"`)); !errors.Is(err, tt.want) {
 			t.Errorf("%v, want %v", err, tt.want)
 		}
 	}
 	v.untouched(t, "a")
-	operator := dohost.GrantAccess(t.Context(), dohost.Access{Identity: "operator", Rights: dohost.ReadWrite})
+	operator := dohost.GrantAccess(t.Context(), dohost.Access{Identity: "operator", Rights: dohost.RightsReadWrite})
 	for _, ctx := range []context.Context{forA, operator} {
 		if _, err := v.Invoke(ctx, a, "put", []byte(`"v"`)); err != nil {
 			t.Error(err)
@@ -461,7 +461,7 @@ func TestInvokeRequiresAccess(t *testing.T) {
 
 func TestCheckCreationIsCalledForAbsentObjectsOnly(t *testing.T) {
 	v := openGuarded(t, func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
-		return dohost.Access{Rights: dohost.ReadWrite}, nil
+		return dohost.Access{Rights: dohost.RightsReadWrite}, nil
 	})
 	var asked []string
 	r, err := http.NewRequestWithContext(t.Context(), "GET", "/", nil)
@@ -486,7 +486,7 @@ func TestCheckCreationIsCalledForAbsentObjectsOnly(t *testing.T) {
 	if _, err := v.AuthorizeCall(r, guardedObjects.Get(v.Host, "b").ID(), "put"); !errors.Is(err, dohost.ErrOverloaded) {
 		t.Error(err)
 	}
-	operator := dohost.GrantAccess(t.Context(), dohost.Access{Rights: dohost.ReadWrite})
+	operator := dohost.GrantAccess(t.Context(), dohost.Access{Rights: dohost.RightsReadWrite})
 	if _, err := v.Invoke(operator, guardedObjects.Get(v.Host, "c").ID(), "put", []byte(`"v"`)); err != nil {
 		t.Fatal(err)
 	}
@@ -516,7 +516,7 @@ func TestErrorsOfCheckCreationLeaveWithoutTheirText(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := openGuarded(t, func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
-				return dohost.Access{Rights: dohost.ReadWrite}, nil
+				return dohost.Access{Rights: dohost.RightsReadWrite}, nil
 			})
 			r := httptest.NewRequest("GET", "/", nil)
 			r = r.WithContext(dohost.CheckCreation(t.Context(), func(*dohost.AccessRequest) error {
@@ -552,9 +552,9 @@ func TestCheckCreationDoesNotWaitForTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		h := openOn(t, fs, nil, guardedClass(func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
-			return dohost.Access{Rights: dohost.ReadWrite}, nil
+			return dohost.Access{Rights: dohost.RightsReadWrite}, nil
 		}))
-		operator := dohost.GrantAccess(t.Context(), dohost.Access{Rights: dohost.ReadWrite})
+		operator := dohost.GrantAccess(t.Context(), dohost.Access{Rights: dohost.RightsReadWrite})
 		var asked []string
 		r := httptest.NewRequestWithContext(t.Context(), "POST", "/", nil)
 		r = r.WithContext(dohost.CheckCreation(r.Context(), func(q *dohost.AccessRequest) error {
@@ -607,7 +607,7 @@ func TestAccessKindIsHTTPWithoutSockets(t *testing.T) {
 			OnHTTP: func(*plain, http.ResponseWriter, *http.Request) {},
 			Authorize: func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
 				kinds = append(kinds, r.Kind)
-				return dohost.Access{Rights: dohost.ReadWrite}, nil
+				return dohost.Access{Rights: dohost.RightsReadWrite}, nil
 			},
 		}))
 	for _, upgrade := range []string{"", "websocket"} {
@@ -619,7 +619,7 @@ func TestAccessKindIsHTTPWithoutSockets(t *testing.T) {
 			t.Errorf("%q: status %d", upgrade, w.Code)
 		}
 	}
-	if want := []dohost.AccessKind{dohost.HTTPAccess, dohost.HTTPAccess}; !slices.Equal(kinds, want) {
+	if want := []dohost.AccessKind{dohost.AccessHTTP, dohost.AccessHTTP}; !slices.Equal(kinds, want) {
 		t.Errorf("kinds %v, want %v", kinds, want)
 	}
 }

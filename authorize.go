@@ -55,7 +55,7 @@ func (h *Host) authorize(r *http.Request, id ID, kind AccessKind, method string,
 		return []hop{{id: id, url: r.URL}}, nil
 	}
 	all := []hop{{id: id, url: r.URL}}
-	if kind != CallAccess {
+	if kind != AccessCall {
 		all = h.hops(id, r.URL)
 	}
 	questions := h.questions(r, all, kind, method)
@@ -85,7 +85,7 @@ func (h *Host) authorize(r *http.Request, id ID, kind AccessKind, method string,
 }
 
 func opOf(q *AccessRequest) string {
-	if q.Kind == CallAccess {
+	if q.Kind == AccessCall {
 		return q.Method
 	}
 	return opHTTP
@@ -143,7 +143,7 @@ func (h *Host) refusalOf(q *AccessRequest, err error) error {
 		return nil
 	}
 	if c, ok := errors.AsType[*CloseError](err); ok && c != nil {
-		if q.Kind != SocketAccess {
+		if q.Kind != AccessSocket {
 			return ErrForbidden
 		}
 		return c
@@ -159,7 +159,7 @@ func (h *Host) refusalOf(q *AccessRequest, err error) error {
 
 // permits returns an error for an access without rights.
 func permits(a *Access) error {
-	if a.Rights != ReadOnly && a.Rights != ReadWrite {
+	if a.Rights != RightsReadOnly && a.Rights != RightsReadWrite {
 		return ErrForbidden
 	}
 	return nil
@@ -214,9 +214,9 @@ func IsUpgrade(r *http.Request) bool { return socket.IsUpgrade(r) }
 // kindOf returns the kind of a request to an object. A class without sockets answers each request over HTTP.
 func (h *Host) kindOf(r *http.Request, id ID) AccessKind {
 	if h.classes[id.Class].sockets != nil && IsUpgrade(r) {
-		return SocketAccess
+		return AccessSocket
 	}
-	return HTTPAccess
+	return AccessHTTP
 }
 
 // AuthorizeCall decides whether the sender of the request r may call an exposed method, before its
@@ -239,7 +239,7 @@ func (h *Host) AuthorizeCall(r *http.Request, id ID, method string) (context.Con
 	if err := h.reachable(id); err != nil {
 		return refused(err)
 	}
-	all, err := h.authorize(r, id, CallAccess, method, nil)
+	all, err := h.authorize(r, id, AccessCall, method, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -257,7 +257,7 @@ func (h *Host) AuthorizeCall(r *http.Request, id ID, method string) (context.Con
 // AuthorizeHTTP decides whether the sender of the request r may send HTTP requests to an object, as [Host.ServeObject]
 // does before it wakes the object. It is for handlers that answer for objects themselves, such as the handler of package
 // streams. The returned context derives from the context of r, and [AccessFrom] returns the granted Access from it: the
-// handler must enforce ReadOnly. A class without an Authorize function grants none, and admits every sender. The access
+// handler must enforce RightsReadOnly. A class without an Authorize function grants none, and admits every sender. The access
 // is valid at this time: a handler with a long response must ask again.
 //
 // Errors: an [*Error] with [ErrNotFound] for an unknown class, [ErrForbidden] for a private object, and the errors of
@@ -273,7 +273,7 @@ func (h *Host) AuthorizeHTTP(r *http.Request, id ID) (context.Context, error) {
 	if err != nil {
 		return nil, &Error{Op: opHTTP, ID: id, Err: err, Outcome: OutcomeNotRun}
 	}
-	all, err := h.authorize(r, id, HTTPAccess, "", nil)
+	all, err := h.authorize(r, id, AccessHTTP, "", nil)
 	if err != nil {
 		return nil, err
 	}

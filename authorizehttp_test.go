@@ -17,9 +17,9 @@ func TestAuthorizeHTTPDecidesAsServeObjectDoes(t *testing.T) {
 		kinds = append(kinds, r.Kind.String()+" "+r.ID.Name)
 		switch r.ID.Name {
 		case "reader":
-			return dohost.Access{Identity: "ada", Rights: dohost.ReadOnly}, nil
+			return dohost.Access{Identity: "ada", Rights: dohost.RightsReadOnly}, nil
 		case "absent":
-			return dohost.Access{Rights: dohost.ReadWrite}, nil
+			return dohost.Access{Rights: dohost.RightsReadWrite}, nil
 		case "stranger":
 			return dohost.Access{}, dohost.ErrUnauthenticated
 		}

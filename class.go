@@ -20,13 +20,12 @@ type Class struct {
 	private func(name string) bool
 	// authorize decides about callers from outside; nil admits all callers.
 	authorize func(context.Context, *AccessRequest) (Access, error)
-	// reads are the methods that callers with ReadOnly rights can call.
+	// reads are the methods that callers with RightsReadOnly can call.
 	reads map[string]bool
 	subs  SubObjects
 	// inspect and admin are the functions of OnInspect and OnAdmin.
-	inspect  func(context.Context, *Snapshot) iter.Seq2[Resource, error]
-	admin    func(ctx context.Context, instance any, r *AdminRequest) (bool, error)
-	extended []string // the kinds of the items of its extensions
+	inspect func(context.Context, *Snapshot) iter.Seq2[Resource, error]
+	admin   func(ctx context.Context, instance any, r *AdminRequest) (bool, error)
 	// sockets are nil if the class has none.
 	sockets   *socket.Handlers
 	protocols []string // see Handlers.Protocols

@@ -30,8 +30,8 @@ func guestsOf(read *int) func(context.Context, *dohost.Snapshot) iter.Seq2[dohos
 }
 
 // menu is an extension with two items. It records that the host has called it.
-func menu(asked *bool) *dohost.ClassExtension {
-	return &dohost.ClassExtension{
+func menu(asked *bool) dohost.ClassExtension {
+	return dohost.ClassExtension{
 		Kinds: []string{"dish"},
 		Inspect: func(context.Context, *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
 			*asked = true
@@ -47,7 +47,7 @@ func menu(asked *bool) *dohost.ClassExtension {
 func TestFindDetails(t *testing.T) {
 	var read int
 	var asked bool
-	h := open(t, nil, dohost.ExtendClass(dohost.Bind(parties, newParty, &dohost.Handlers[party]{OnInspect: guestsOf(&read)}), menu(&asked)))
+	h := open(t, nil, dohost.Bind(parties, newParty, &dohost.Handlers[party]{OnInspect: guestsOf(&read), Extensions: []dohost.ClassExtension{menu(&asked)}}))
 	id := parties.Get(h, "a").ID()
 	for i := range 20 {
 		if err := dohost.CallNoResult(t.Context(), parties.Get(h, "a"), (*party).invite, guest{fmt.Sprintf("g%d%d", i%10, i/10), fmt.Sprint(i / 10)}); err != nil {

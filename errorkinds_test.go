@@ -64,7 +64,7 @@ func failingClasses() []dohost.Class {
 			if r.ID.Name == "denied" {
 				return dohost.Access{}, errOfObject
 			}
-			return dohost.Access{Rights: dohost.ReadWrite}, nil
+			return dohost.Access{Rights: dohost.RightsReadWrite}, nil
 		}),
 	}
 }
@@ -119,7 +119,7 @@ var situations = []struct {
 		return err
 	}, dohost.ErrForbidden, "forbidden", 403},
 	{"a read-only access", func(t *testing.T, h *dohost.Host) error {
-		_, err := h.Invoke(dohost.GrantAccess(t.Context(), dohost.Access{Rights: dohost.ReadOnly}), guardedObjects.Get(h, "a").ID(), "put", []byte(`"v"`))
+		_, err := h.Invoke(dohost.GrantAccess(t.Context(), dohost.Access{Rights: dohost.RightsReadOnly}), guardedObjects.Get(h, "a").ID(), "put", []byte(`"v"`))
 		return err
 	}, dohost.ErrForbidden, "read_only", 403},
 	{"too many new objects", func(t *testing.T, h *dohost.Host) error {

@@ -15,7 +15,7 @@ type Entry[O any] struct {
 	bind func(*Class)
 }
 
-// ExposeRead is [Expose] for a method that callers with [ReadOnly] rights may call as well. The host
+// ExposeRead is [Expose] for a method that callers with [RightsReadOnly] rights may call as well. The host
 // does not check that the method changes nothing.
 func ExposeRead[O, In, Out any](name string, m func(*O, context.Context, In) (Out, error)) Entry[O] {
 	expose := Expose(name, m)
@@ -30,7 +30,7 @@ func ExposeRead[O, In, Out any](name string, m func(*O, context.Context, In) (Ou
 
 // Expose lets callers outside the process call the method m by name: see [Host.Invoke]. Argument and result are JSON;
 // without an argument, the method gets the zero value. The name "http" is reserved, and so are names that begin with
-// "dohost.". Callers with [ReadOnly] rights from [Handlers].Authorize cannot call the method.
+// "dohost.". Callers with [RightsReadOnly] rights from [Handlers].Authorize cannot call the method.
 func Expose[O, In, Out any](name string, m func(*O, context.Context, In) (Out, error)) Entry[O] {
 	return Entry[O]{bind: func(c *Class) {
 		switch {
@@ -133,7 +133,7 @@ func (h *Host) callable(id ID, method string, access *Access) (runtime.Method, e
 		}
 	}
 	m, err := h.rt.Method(id.Class, method)
-	if err == nil && access != nil && access.Rights == ReadOnly && !c.reads[method] {
+	if err == nil && access != nil && access.Rights == RightsReadOnly && !c.reads[method] {
 		return nil, errReadOnly
 	}
 	return m, err

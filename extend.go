@@ -10,8 +10,8 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// ClassExtension adds items to the objects of a class, and code that runs when an object wakes, for a package that works in objects of
-// any class, such as package ledger.
+// ClassExtension adds items to the objects of a class, and code that runs when an object wakes. It is for packages that work in
+// objects of any class, such as package ledger: see Extensions in [Handlers].
 type ClassExtension struct {
 	// Kinds are the kinds of the items. Two extensions of a class must not share a kind.
 	Kinds []string
@@ -23,40 +23,60 @@ type ClassExtension struct {
 	// Start, if it is not nil, runs with the object's turn when the object wakes, before the constructor and before any event,
 	// in the batch of the constructor. If it fails, the constructor fails with its error: see [Bind].
 	Start func(ctx context.Context, st *State) error
+	// Err is an error in the declaration of the extension, which [Open] returns. Nil means that there is none.
+	Err error
 }
 
-// ExtendClass returns c with an extension. [Open] returns an error for an extension with an empty field, and for a second one
-// with the same kind.
-func ExtendClass(c Class, x *ClassExtension) Class {
-	c.errs = slices.Clip(c.errs)
-	if x == nil || len(x.Kinds) == 0 || slices.Contains(x.Kinds, "") || x.Inspect == nil || x.Admin == nil {
-		c.addError("ExtendClass without a kind, Inspect or Admin")
-		return c
-	}
-	for _, kind := range x.Kinds {
-		if slices.Contains(c.extended, kind) {
-			c.addError("two extensions with the kind %q", kind)
+// extend adds extensions to a class.
+func (c *Class) extend(list []ClassExtension) {
+	var kinds []string
+	var starts []func(context.Context, *State) error
+	for _, x := range list {
+		if x.Err != nil {
+			c.addError("%w", x.Err)
+		}
+		if len(x.Kinds) == 0 || slices.Contains(x.Kinds, "") || x.Inspect == nil || x.Admin == nil {
+			c.addError("an extension without a kind, Inspect or Admin")
+			continue
+		}
+		for _, kind := range x.Kinds {
+			if slices.Contains(kinds, kind) {
+				c.addError("two extensions with the kind %q", kind)
+			}
+		}
+		kinds = append(kinds, x.Kinds...)
+		x.Kinds = slices.Clone(x.Kinds)
+		c.inspect, c.admin = x.inspectAfter(c.inspect), x.adminBefore(c.admin)
+		if x.Start != nil {
+			starts = append(starts, x.Start)
 		}
 	}
-	c.extended = append(slices.Clip(c.extended), x.Kinds...)
-	of, inspect, admin, construct := *x, c.inspect, c.admin, c.rt.New
-	of.Kinds = slices.Clone(x.Kinds)
-	if of.Start != nil {
-		c.rt.New = func(ctx context.Context, rt *runtime.State) (any, error) {
-			if err := of.Start(ctx, stateOf(rt)); err != nil {
+	if len(starts) == 0 {
+		return
+	}
+	construct := c.rt.New
+	c.rt.New = func(ctx context.Context, rt *runtime.State) (any, error) {
+		for _, start := range starts {
+			if err := start(ctx, stateOf(rt)); err != nil {
 				return nil, err
 			}
-			return construct(ctx, rt)
 		}
+		return construct(ctx, rt)
 	}
-	c.inspect = func(ctx context.Context, v *Snapshot) iter.Seq2[Resource, error] {
+}
+
+// inspectAfter returns a function that lists the items of another function, which may be nil, and then the items of the extension.
+func (x ClassExtension) inspectAfter(
+	inspect func(context.Context, *Snapshot) iter.Seq2[Resource, error],
+) func(context.Context, *Snapshot) iter.Seq2[Resource, error] {
+	return func(ctx context.Context, v *Snapshot) iter.Seq2[Resource, error] {
 		var lists []iter.Seq2[Resource, error]
-		ours := slices.Contains(of.Kinds, v.query.Kind)
+		ours := slices.Contains(x.Kinds, v.query.Kind)
 		if inspect != nil && !ours {
 			lists = append(lists, inspect(ctx, v))
 		}
 		if ours || v.query.Kind == "" {
-			lists = append(lists, of.Inspect(ctx, v))
+			lists = append(lists, x.Inspect(ctx, v))
 		}
 		return func(yield func(Resource, error) bool) {
 			for _, list := range lists {
@@ -68,14 +88,20 @@ func ExtendClass(c Class, x *ClassExtension) Class {
 			}
 		}
 	}
-	c.admin = func(ctx context.Context, instance any, r *AdminRequest) (bool, error) {
+}
+
+// adminBefore returns a function that applies actions to the items of the extension, and calls another function, which may be
+// nil, for all other items.
+func (x ClassExtension) adminBefore(
+	admin func(context.Context, any, *AdminRequest) (bool, error),
+) func(context.Context, any, *AdminRequest) (bool, error) {
+	return func(ctx context.Context, instance any, r *AdminRequest) (bool, error) {
 		switch {
-		case slices.Contains(of.Kinds, r.Kind):
-			return of.Admin(ctx, stateOf(runtime.StateOf(ctx, seal.New())), instance, r)
+		case slices.Contains(x.Kinds, r.Kind):
+			return x.Admin(ctx, stateOf(runtime.StateOf(ctx, seal.New())), instance, r)
 		case admin == nil:
 			return false, &ArgumentError{Method: "operate", Err: fmt.Errorf("the object has no items of kind %q", r.Kind)}
 		}
 		return admin(ctx, instance, r)
 	}
-	return c
 }

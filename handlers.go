@@ -67,6 +67,11 @@ type Handlers[O any] struct {
 	// there is no item of that kind and id that the action applies to.
 	OnAdmin func(o *O, ctx context.Context, r *AdminRequest) (bool, error)
 
+	// Extensions add the items and the code of packages that work in objects of any class, such as the operations of package
+	// ledger. Their functions are called in the order of the list. [Open] returns an error for an extension without a kind,
+	// Inspect or Admin, for two extensions with one kind, and for the Err of an extension.
+	Extensions []ClassExtension
+
 	// OnRowWrite is called after each row that the object puts into one of its collections (Insert, Put, Update), and after
 	// each row that it deletes (Delete, but not DeleteAll), with the context of that write. Both are one [Transaction], so
 	// its writes are durable if and only if the row is, and its error rolls back the write. It must not give up the turn.
@@ -144,4 +149,5 @@ func (h *Handlers[O]) bind(c *Class) {
 		}
 		c.subs = *s
 	}
+	c.extend(h.Extensions)
 }

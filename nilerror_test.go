@@ -55,7 +55,7 @@ func returnNilError(t *testing.T, err error, text string) {
 				if r.ID.Name == "c" {
 					return dohost.Access{}, err
 				}
-				return dohost.Access{Rights: dohost.ReadWrite}, nil
+				return dohost.Access{Rights: dohost.RightsReadWrite}, nil
 			},
 		},
 		dohost.Expose("fail", func(o *nilObject, ctx context.Context, abort bool) (int, error) {
@@ -67,7 +67,7 @@ func returnNilError(t *testing.T, err error, text string) {
 			}
 			return 0, err
 		})))
-	ctx := dohost.GrantAccess(t.Context(), dohost.Access{Rights: dohost.ReadWrite})
+	ctx := dohost.GrantAccess(t.Context(), dohost.Access{Rights: dohost.RightsReadWrite})
 	serve := func(name string, ctx context.Context) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		h.ServeObject(w, httptest.NewRequestWithContext(ctx, "GET", "/", nil), nilObjects.Get(h, name).ID())

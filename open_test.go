@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"iter"
 	"math"
 	"net/http"
 	"net/url"
@@ -81,10 +82,22 @@ func TestOpenRefusesInvalidClasses(t *testing.T) {
 	origin := func(pattern string) dohost.Class {
 		return with(dohost.Handlers[mapObject]{OnSocket: &dohost.SocketHandlers[mapObject]{Message: hear, Origins: []string{"*.a.test", pattern}}})
 	}
+	list := func(context.Context, *dohost.Snapshot) iter.Seq2[dohost.Resource, error] { return nil }
+	admin := func(context.Context, *dohost.State, any, *dohost.AdminRequest) (bool, error) { return false, nil }
+	extended := func(list ...dohost.ClassExtension) dohost.Class {
+		return with(dohost.Handlers[mapObject]{Extensions: list})
+	}
+	dish := dohost.ClassExtension{Kinds: []string{"dish"}, Inspect: list, Admin: admin}
 	for _, c := range []struct {
 		class dohost.Class
 		says  string
 	}{
+		{extended(dohost.ClassExtension{}), "an extension without a kind, Inspect or Admin"},
+		{extended(dohost.ClassExtension{Kinds: []string{""}, Inspect: list, Admin: admin}), "an extension without a kind, Inspect or Admin"},
+		{extended(dohost.ClassExtension{Kinds: []string{"dish"}, Inspect: list}), "an extension without a kind, Inspect or Admin"},
+		{extended(dohost.ClassExtension{Kinds: []string{"dish"}, Admin: admin}), "an extension without a kind, Inspect or Admin"},
+		{extended(dish, dish), `two extensions with the kind "dish"`},
+		{extended(dohost.ClassExtension{Kinds: []string{"dish"}, Inspect: list, Admin: admin, Err: errors.New("no cook")}), "no cook"},
 		{dohost.Bind(mapObjects, nil, nil, dohost.Expose("get", dohost.NoArg((*mapObject).Get))), "Bind without a constructor"},
 		{bind(dohost.Entry[mapObject]{}), "entry 0 is the zero Entry"},
 		{bind(dohost.Expose("", dohost.NoArg((*mapObject).Get))), "Expose without a name"},

@@ -75,7 +75,7 @@ func TestProcedureOfAnotherHost(t *testing.T) {
 func TestClientsCannotCallProcedures(t *testing.T) {
 	h := openOn(t, objectstore.NewMemFS(), nil, accountClass())
 	id := accounts.Get(h, "a").ID()
-	all := dohost.GrantAccess(t.Context(), dohost.Access{Rights: dohost.ReadWrite})
+	all := dohost.GrantAccess(t.Context(), dohost.Access{Rights: dohost.RightsReadWrite})
 	for _, method := range []string{"dohost.test.credit", "test.credit", "dohost.", "dohost.none"} {
 		for _, ctx := range []context.Context{t.Context(), all} {
 			_, err := h.Invoke(ctx, id, method, []byte("1"))

@@ -12,7 +12,7 @@ import (
 )
 
 // RetryPolicy bounds the attempts of an operation that fails. The zero policy has the defaults of all fields, which
-// are the same for [Retry] and for the queue and the schedules of package agent. Using a policy does not change it:
+// are the same for [Retry] and for the queue and the schedules of package agent; its rows have larger ones. Using a policy does not change it:
 // any number of goroutines may share one.
 type RetryPolicy struct {
 	// MaxAttempts bounds the attempts, including the first. Zero means 3; negative, no bound.

@@ -41,7 +41,7 @@ func TestAuthorizeExampleAcceptsOperators(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { h.Close() })
-	ctx := dohost.GrantAccess(t.Context(), dohost.Access{Identity: struct{}{}, Rights: dohost.ReadWrite})
+	ctx := dohost.GrantAccess(t.Context(), dohost.Access{Identity: struct{}{}, Rights: dohost.RightsReadWrite})
 	if out, err := h.Invoke(ctx, Notebooks.Get(h, "ada").ID(), "write", []byte(`"a line"`)); err != nil || string(out) != `"operator wrote"` {
 		t.Errorf("%s, %v", out, err)
 	}
@@ -201,7 +201,7 @@ func TestAuthorizeGuardsEveryEndpoint(t *testing.T) {
 
 // The Authorize function of a sub-agent's class runs before the parent is woken or lists the sub-agent.
 func TestAuthorizeOfSubAgentRunsBeforeItsParentWakes(t *testing.T) {
-	for name, ofAgent := range map[string]authorize{"parent without a function": nil, "parent that permits": grant(dohost.ReadWrite, "ada")} {
+	for name, ofAgent := range map[string]authorize{"parent without a function": nil, "parent that permits": grant(dohost.RightsReadWrite, "ada")} {
 		t.Run(name, func(t *testing.T) {
 			g := openGuardedHost(t, ofAgent, refuse, nil)
 			for _, in := range endpoints {
@@ -226,7 +226,7 @@ func TestAuthorizeGetsThePathOfSubAgents(t *testing.T) {
 			defer mu.Unlock()
 			before, _ := dohost.AccessFrom(ctx)
 			asked = append(asked, fmt.Sprintf("%v %v %v %s", r.Path, r.Below, before.Identity, r.Request.URL.Path))
-			return dohost.Access{Identity: of, Rights: dohost.ReadWrite}, nil
+			return dohost.Access{Identity: of, Rights: dohost.RightsReadWrite}, nil
 		}
 	}
 	g := openGuardedHost(t, record("estate"), record("cottage"),
@@ -264,7 +264,7 @@ func TestAuthorizeReadsPathsAsAgentsDo(t *testing.T) {
 	var last string
 	g := openGuardedHost(t, func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
 		last = fmt.Sprint(append(r.Path, r.Below...))
-		return dohost.Access{Rights: dohost.ReadWrite}, nil
+		return dohost.Access{Rights: dohost.RightsReadWrite}, nil
 	}, nil, nil)
 	for path, want := range map[string]string{
 		`/sub/cottage/a%2Fb/x`:                         "[Estate/e Cottage/a/b]",
@@ -284,9 +284,9 @@ func TestAuthorizeReadsPathsAsAgentsDo(t *testing.T) {
 func TestRightsOfReadersApplyOnEveryPath(t *testing.T) {
 	g := openGuardedHost(t, func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
 		if r.Request.URL.Query().Has("write") {
-			return dohost.Access{Rights: dohost.ReadWrite}, nil
+			return dohost.Access{Rights: dohost.RightsReadWrite}, nil
 		}
-		return dohost.Access{Rights: dohost.ReadOnly}, nil
+		return dohost.Access{Rights: dohost.RightsReadOnly}, nil
 	}, nil, nil)
 	state := `{"type":"cf_agent_state","state":{"title":"new","count":0}}`
 	c := g.dial(t, "/?_pk=c")
@@ -330,7 +330,7 @@ func TestRightsOfReadersApplyOnEveryPath(t *testing.T) {
 // TestConnectionIsNotReplacedByAnotherIdentity has a client that knows the id of another client's connection.
 func TestConnectionIsNotReplacedByAnotherIdentity(t *testing.T) {
 	g := openGuardedHost(t, func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
-		return dohost.Access{Identity: r.Request.URL.Query()["as"], Rights: dohost.ReadWrite}, nil
+		return dohost.Access{Identity: r.Request.URL.Query()["as"], Rights: dohost.RightsReadWrite}, nil
 	}, nil, nil)
 	ada := g.dial(t, "/?as=ada&_pk=x")
 	mallory := g.dial(t, "/?as=mallory&_pk=x")

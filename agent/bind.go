@@ -25,8 +25,9 @@ type class struct {
 	subs    map[string]sub // by their names on the wire
 	exposed []any          // dohost.Entry[O]
 
-	extensions []extension
-	shared     []*sharedExtension
+	extensions       []extension
+	shared           []*sharedExtension
+	objectExtensions []dohost.ClassExtension // of the agent's object
 
 	callbacks   map[string]callback
 	workIndexes []*workIndex
@@ -150,6 +151,7 @@ func Bind[O, S any, P interface {
 		OnAdmin: func(o *O, ctx context.Context, r *dohost.AdminRequest) (bool, error) {
 			return of(o).onAdmin(ctx, r)
 		},
+		Extensions: c.objectExtensions,
 		OnRowWrite: onRowWrite(c, of),
 		Private:    func(name string) bool { return strings.HasPrefix(name, subPrefix) },
 		SubObjects: &subs,

@@ -146,7 +146,7 @@ func (c *callbackAgent) panics(_ context.Context, name string) error {
 // again schedules itself, three times in all.
 func (c *callbackAgent) again(ctx context.Context, name string) error {
 	if c.log.countRun(name) < 3 {
-		o := &agent.ScheduleOptions{Idempotent: agent.Idempotent}
+		o := &agent.ScheduleOptions{Idempotence: agent.IdempotenceOn}
 		_, err := agent.Schedule(ctx, c, agent.After(time.Second), again, name, o)
 		return err
 	}

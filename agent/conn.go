@@ -97,11 +97,11 @@ func (c *Conn) SetState(ctx context.Context, v any) error {
 func (c *Conn) Access() (a dohost.Access, ok bool) { return c.s.Access() }
 
 // Readonly reports whether the agent refuses the connection's changes of its state and of a conversation: because
-// of SetReadonly, or because the connection's Access has no more than [dohost.ReadOnly]
+// of SetReadonly, or because the connection's Access has no more than [dohost.RightsReadOnly]
 // rights.
 func (c *Conn) Readonly() bool {
 	a, ok := c.s.Access()
-	return c.flags()&readonly != 0 || ok && a.Rights != dohost.ReadWrite
+	return c.flags()&readonly != 0 || ok && a.Rights != dohost.RightsReadWrite
 }
 
 // SetReadonly makes the agent refuse changes of its state, and of a conversation, that come from the connection:

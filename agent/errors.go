@@ -34,7 +34,7 @@ func CheckWrite(ctx context.Context) error {
 	if by := ConnFromContext(ctx); by != nil && by.Readonly() {
 		return errReadonly
 	}
-	if a, ok := dohost.AccessFrom(ctx); ok && a.Rights != dohost.ReadWrite {
+	if a, ok := dohost.AccessFrom(ctx); ok && a.Rights != dohost.RightsReadWrite {
 		return errReadonly
 	}
 	return nil

@@ -34,7 +34,7 @@ func notebook(authorize func(context.Context, *dohost.AccessRequest) (dohost.Acc
 		agent.Callable("write", (*Notebook).Write))
 }
 
-// Write adds a line. A caller with ReadOnly rights gets the error of UpdateState. An operator, on the admin page, has
+// Write adds a line. A caller with RightsReadOnly gets the error of UpdateState. An operator, on the admin page, has
 // another identity than the users: web.Operator.
 func (n *Notebook) Write(ctx context.Context, line string) (string, error) {
 	access, _ := dohost.AccessFrom(ctx)
@@ -60,9 +60,9 @@ func bySession(sessions map[string]User) func(context.Context, *dohost.AccessReq
 		case !ok:
 			return dohost.Access{}, dohost.ErrUnauthenticated
 		case r.ID.Name == user.Name:
-			return dohost.Access{Identity: user, Rights: dohost.ReadWrite}, nil
+			return dohost.Access{Identity: user, Rights: dohost.RightsReadWrite}, nil
 		case slices.Contains(user.Friends, r.ID.Name):
-			return dohost.Access{Identity: user, Rights: dohost.ReadOnly}, nil
+			return dohost.Access{Identity: user, Rights: dohost.RightsReadOnly}, nil
 		}
 		return dohost.Access{}, dohost.ErrForbidden
 	}
@@ -72,11 +72,11 @@ func bySession(sessions map[string]User) func(context.Context, *dohost.AccessReq
 func byToken(secret string) func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
 	return func(ctx context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
 		token, _ := strings.CutPrefix(r.Request.Header.Get("Authorization"), "Bearer ")
-		if r.Kind == dohost.SocketAccess && token == "" {
+		if r.Kind == dohost.AccessSocket && token == "" {
 			token = r.Request.URL.Query().Get("token") // browsers set no headers of a WebSocket
 		}
 		if subtle.ConstantTimeCompare([]byte(token), []byte(secret)) == 0 {
-			if r.Kind == dohost.SocketAccess {
+			if r.Kind == dohost.AccessSocket {
 				return dohost.Access{}, &dohost.CloseError{Code: 4401, Reason: "sign in again"}
 			}
 			return dohost.Access{}, dohost.ErrUnauthenticated
@@ -84,7 +84,7 @@ func byToken(secret string) func(context.Context, *dohost.AccessRequest) (dohost
 		if exists, err := r.Exists(ctx); err != nil || !exists {
 			return dohost.Access{}, dohost.ErrForbidden
 		}
-		return dohost.Access{Identity: User{Name: "service"}, Rights: dohost.ReadWrite}, nil
+		return dohost.Access{Identity: User{Name: "service"}, Rights: dohost.RightsReadWrite}, nil
 	}
 }
 

@@ -358,7 +358,7 @@ func TestFiberInterruptedHookRetriesAreBounded(t *testing.T) {
 		look := func() {
 			t.Helper()
 			do(t, h, func(ctx context.Context, a *fiberAgent) (err error) {
-				dead, err = a.Fibers().List(ctx, &agent.FiberQuery{Dead: true})
+				dead, err = a.Fibers().List(ctx, &agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberDead}})
 				return err
 			})
 		}

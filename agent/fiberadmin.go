@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -15,8 +16,8 @@ import (
 // FiberStatus is the state of a fiber.
 type FiberStatus string
 
-// The statuses of a fiber. The last four are final, except that SetStatus can change the status of
-// an interrupted fiber, and all but completed fibers can be restarted.
+// The statuses of a fiber. The last five are final, except that SetStatus can change the status of an
+// interrupted or dead fiber, and all but completed fibers can be restarted.
 const (
 	FiberPending     FiberStatus = "pending"     // it has not begun
 	FiberRunning     FiberStatus = "running"     // it has; perhaps in an incarnation that has ended
@@ -24,6 +25,7 @@ const (
 	FiberFailed      FiberStatus = "failed"      // it has failed too often
 	FiberCancelled   FiberStatus = "cancelled"   // by [Fibers.Cancel]
 	FiberInterrupted FiberStatus = "interrupted" // its kind is no longer registered: see [Fibers.SetStatus]
+	FiberDead        FiberStatus = "dead"        // OnInterrupted or OnRecovery failed too often: see [Fibers.Retry]
 )
 
 // FiberInfo describes a fiber.
@@ -33,7 +35,6 @@ type FiberInfo struct {
 	Started    bool            `json:"started"`
 	Key        string          `json:"key,omitempty"`
 	Status     FiberStatus     `json:"status"`
-	Dead       bool            `json:"dead,omitempty"` // its hook failed too often: see [FiberQuery]
 	Checkpoint json.RawMessage `json:"checkpoint,omitempty"`
 	Result     json.RawMessage `json:"result,omitempty"`
 	Error      string          `json:"error,omitempty"` // the last one
@@ -46,7 +47,7 @@ type FiberInfo struct {
 
 func infoOf(r *fiberRow) FiberInfo {
 	return FiberInfo{
-		ID: r.ID, Name: r.Name, Started: r.Started, Key: r.Key, Status: r.status(), Dead: r.State == work.Dead, Checkpoint: r.Checkpoint,
+		ID: r.ID, Name: r.Name, Started: r.Started, Key: r.Key, Status: r.status(), Checkpoint: r.Checkpoint,
 		Result: r.Result, Error: r.Error, Attempt: r.tries(), Retries: r.Retries,
 		Created: time.UnixMilli(r.Created), Updated: time.UnixMilli(r.Updated), Ended: timeOf(r.Ended),
 	}
@@ -68,20 +69,18 @@ func timeOf(ms int64) time.Time {
 	return time.UnixMilli(ms)
 }
 
-// final reports whether a started fiber has ended.
+// final reports whether a fiber has ended or is dead.
 func (s FiberStatus) final() bool { return s != FiberPending && s != FiberRunning }
 
-// FiberQuery selects fibers. The zero FiberQuery, and nil, select the newest 50 started ones.
+// FiberQuery selects fibers. The zero FiberQuery, and nil, select the newest 50.
 type FiberQuery struct {
 	Kind   string        // empty for all
 	Status []FiberStatus // none for all
-	// Dead selects the dead fibers only: fibers of [StartFiber] and of [RunFiber], the oldest first.
-	Dead  bool
-	Limit int // zero means 50; at most 100
+	Limit  int           // zero means 50; at most 100
 }
 
-// List returns the fibers that q selects: started ones, the newest first, or dead ones, the oldest first. A fiber is
-// dead after too many failed or interrupted calls of OnInterrupted or OnRecovery.
+// List returns the fibers that q selects, the newest first: fibers of [StartFiber], and dead fibers of [RunFiber]. A
+// fiber is dead after too many failed or interrupted calls of OnInterrupted or OnRecovery.
 //
 // Errors: one for a Limit that is out of range.
 func (f Fibers) List(ctx context.Context, q *FiberQuery) ([]FiberInfo, error) {
@@ -92,23 +91,38 @@ func (f Fibers) List(ctx context.Context, q *FiberQuery) ([]FiberInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	query := &dohost.Query[fiberRow]{Index: "started", Reverse: true, Limit: limit, Where: q.matches}
-	if q.Dead {
-		query.Index, query.Reverse = "dead", false
+	var rows []dohost.Row[fiberRow]
+	for _, index := range q.indexes() { // the index of the dead fibers has the fibers of RunFiber, too
+		some, err := fiberRows.List(ctx, f.fibers.store(), &dohost.Query[fiberRow]{
+			Index: index, Reverse: true, Limit: limit,
+			Where: func(r fiberRow) bool { return (r.State == work.Dead) == (index == "dead") && q.matches(r) },
+		})
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, some...)
 	}
-	rows, err := fiberRows.List(ctx, f.fibers.store(), query)
-	infos := make([]FiberInfo, len(rows))
-	for i := range rows {
+	slices.SortFunc(rows, func(a, b dohost.Row[fiberRow]) int { return cmp.Compare(b.Value.Number, a.Value.Number) })
+	infos := make([]FiberInfo, min(len(rows), limit))
+	for i := range infos {
 		infos[i] = infoOf(&rows[i].Value)
 	}
-	return infos, err
+	return infos, nil
+}
+
+// indexes returns the indexes of the fibers that q selects.
+func (q *FiberQuery) indexes() []string {
+	switch {
+	case len(q.Status) > 0 && !slices.Contains(q.Status, FiberDead):
+		return []string{"started"}
+	case len(q.Status) == 1:
+		return []string{"dead"}
+	}
+	return []string{"started", "dead"}
 }
 
 func (q *FiberQuery) matches(r fiberRow) bool {
-	if q.Kind != "" && r.Name != q.Kind || q.Dead && r.State != work.Dead {
-		return false
-	}
-	return len(q.Status) == 0 || slices.Contains(q.Status, r.status())
+	return (q.Kind == "" || r.Name == q.Kind) && (len(q.Status) == 0 || slices.Contains(q.Status, r.status()))
 }
 
 func checkLimit(n, fallback, limit int) (int, error) {
@@ -147,7 +161,7 @@ func (f Fibers) Wait(ctx context.Context, id string) (info FiberInfo, ok bool, e
 	fs := f.fibers
 	for {
 		info, ok, err = f.Get(ctx, id)
-		if err != nil || !ok || info.Status.final() || info.Dead {
+		if err != nil || !ok || info.Status.final() {
 			return info, ok, err
 		}
 		if fs.waiters == nil {

@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -32,17 +33,13 @@ func TestFiberRestartedIsPendingUntilItBegins(t *testing.T) {
 		evict(h)
 		wantEqual(t, "after", inspect(t, h, s.ID).Status, agent.FiberPending)
 		h.Advance(time.Hour)
-		i := inspect(t, h, s.ID)
-		wantEqual(t, "dead", i.Status, agent.FiberPending)
-		wantEqual(t, "dead", i.Dead, true)
+		wantEqual(t, "at last", inspect(t, h, s.ID).Status, agent.FiberDead)
 		do(t, h, func(ctx context.Context, a *fiberAgent) error {
 			ok, err := a.Fibers().SetStatus(ctx, s.ID, agent.FiberCompleted)
 			wantEqual(t, "the status was set", ok, true)
 			return err
 		})
-		i = inspect(t, h, s.ID)
-		wantEqual(t, "after SetStatus", i.Status, agent.FiberCompleted)
-		wantEqual(t, "after SetStatus, dead", i.Dead, false)
+		wantEqual(t, "after SetStatus", inspect(t, h, s.ID).Status, agent.FiberCompleted)
 	})
 }
 
@@ -102,5 +99,57 @@ func TestFiberCancelledByAnotherHookStaysCancelled(t *testing.T) {
 		wantEqual(t, "after cancel", inspect(t, h, id).Status, agent.FiberCancelled)
 		h.Advance(time.Hour)
 		wantEqual(t, "at last", inspect(t, h, id).Status, agent.FiberCancelled)
+	})
+}
+
+// List has the dead fibers of RunFiber in the order of all fibers.
+func TestFiberListHasDeadFibers(t *testing.T) {
+	w := &fiberTest{
+		run: func(_ *fiberAgent, ctx context.Context, f *agent.Fiber[int]) error {
+			if f.Checkpoint() == 1 {
+				return sleep(ctx, time.Hour)
+			}
+			return nil
+		},
+		hook:     func(*fiberAgent, context.Context, *agent.InterruptedRun) error { return errTest },
+		recovery: func(*fiberAgent, context.Context, []*agent.InterruptedFiber) error { return errTest },
+	}
+	runFiberTest(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		start(t, h, 0, nil)
+		h.Client(func(ctx context.Context) error {
+			return fiberAgents.Get(h, "a").Do(ctx, func(ctx context.Context, a *fiberAgent) error {
+				return agent.RunFiber(ctx, a, "x", func(ctx context.Context) error { return sleep(ctx, time.Hour) })
+			})
+		})
+		h.Advance(time.Second)
+		start(t, h, 1, nil)
+		h.Advance(time.Second)
+		evict(h)
+		h.Advance(2 * time.Hour)
+		start(t, h, 2, nil)
+		h.Advance(time.Second)
+		for _, c := range []struct {
+			status []agent.FiberStatus
+			limit  int
+			want   string
+		}{
+			{nil, 0, "job 2 completed;job 1 dead;x  dead;job 0 completed;"},
+			{nil, 3, "job 2 completed;job 1 dead;x  dead;"},
+			{[]agent.FiberStatus{agent.FiberDead}, 0, "job 1 dead;x  dead;"},
+			{[]agent.FiberStatus{agent.FiberDead}, 1, "job 1 dead;"},
+			{[]agent.FiberStatus{agent.FiberDead, agent.FiberCompleted}, 3, "job 2 completed;job 1 dead;x  dead;"},
+			{[]agent.FiberStatus{agent.FiberCompleted}, 0, "job 2 completed;job 0 completed;"},
+			{[]agent.FiberStatus{agent.FiberPending, agent.FiberRunning}, 0, ""},
+		} {
+			do(t, h, func(ctx context.Context, a *fiberAgent) error {
+				got := ""
+				infos, err := a.Fibers().List(ctx, &agent.FiberQuery{Status: c.status, Limit: c.limit})
+				for _, i := range infos {
+					got += fmt.Sprintf("%s %s %s;", i.Name, i.Checkpoint, i.Status)
+				}
+				wantEqual(t, fmt.Sprint(c.status, c.limit), got, c.want)
+				return err
+			})
+		}
 	})
 }

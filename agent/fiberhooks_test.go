@@ -317,7 +317,7 @@ func TestFiberRecoveryHookRetriesAreBounded(t *testing.T) {
 		w.wantEvents(t, "1s try 1 of 3", "1s 1 goes on, attempt 1", "~30s try 2 of 2", "~60s try 3 of 2", "~120s try 4 of 2", "~240s try 5 of 2")
 		var dead []agent.FiberInfo
 		do(t, h, func(ctx context.Context, a *fiberAgent) (err error) {
-			dead, err = a.Fibers().List(ctx, &agent.FiberQuery{Dead: true})
+			dead, err = a.Fibers().List(ctx, &agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberDead}})
 			for _, d := range dead {
 				if ok, err := a.Fibers().Retry(ctx, d.ID); err != nil || !ok {
 					return fmt.Errorf("%v, %w", ok, err)
@@ -673,12 +673,12 @@ func TestFiberRestartOfDeadOrUnknownKind(t *testing.T) {
 		h.Advance(time.Hour)
 		w.events = nil
 		do(t, h, func(ctx context.Context, a *fiberAgent) error {
-			dead, err := a.Fibers().List(ctx, &agent.FiberQuery{Dead: true})
+			dead, err := a.Fibers().List(ctx, &agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberDead}})
 			wantEqual(t, "dead", len(dead), 3)
 			ok, err2 := a.Fibers().Restart(ctx, ids[0])
 			wantEqual(t, "restarted", ok, true)
 			_, err3 := a.Fibers().Cancel(ctx, ids[1])
-			dead, err4 := a.Fibers().List(ctx, &agent.FiberQuery{Dead: true})
+			dead, err4 := a.Fibers().List(ctx, &agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberDead}})
 			wantEqual(t, "dead", len(dead), 1)
 			ok, err5 := a.Fibers().Delete(ctx, ids[2])
 			wantEqual(t, "buried", ok, true)

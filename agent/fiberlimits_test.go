@@ -136,7 +136,7 @@ func TestFiberResumesWithoutProgressAreBounded(t *testing.T) {
 		h.Advance(2 * time.Hour)
 		wantEqual(t, "runs of the hook", len(w.events), 5)
 		do(t, h, func(ctx context.Context, a *fiberAgent) error {
-			dead, err := a.Fibers().List(ctx, &agent.FiberQuery{Dead: true})
+			dead, err := a.Fibers().List(ctx, &agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberDead}})
 			wantEqual(t, "dead", len(dead), 1)
 			return err
 		})
@@ -153,7 +153,7 @@ func TestAlarmIsNotPostponedByBusyAgent(t *testing.T) {
 		interrupted(t, h)
 		h.Advance(time.Hour)
 		do(t, h, func(ctx context.Context, a *fiberAgent) error {
-			dead, err := a.Fibers().List(ctx, &agent.FiberQuery{Dead: true})
+			dead, err := a.Fibers().List(ctx, &agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberDead}})
 			if err != nil || len(dead) != 1 {
 				return fmt.Errorf("%d dead, %w", len(dead), err)
 			}

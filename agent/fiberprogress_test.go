@@ -112,7 +112,7 @@ func TestFiberResumedByHookWithoutProgressWaits(t *testing.T) {
 		w.wantEvents(t, "1s hook 0", "2s hook 1", "3s~30s hook 2")
 		do(t, h, func(ctx context.Context, a *fiberAgent) error {
 			open, err := a.Fibers().List(ctx, nil)
-			dead, err2 := a.Fibers().List(ctx, &agent.FiberQuery{Dead: true})
+			dead, err2 := a.Fibers().List(ctx, &agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberDead}})
 			wantEqual(t, "left open and dead", joinValues(len(open), len(dead)), "0 0")
 			return errors.Join(err, err2)
 		})

@@ -43,6 +43,8 @@ func (r *fiberRow) status() FiberStatus {
 		return finalStatuses[r.Outcome]
 	case work.Orphaned:
 		return FiberInterrupted
+	case work.Dead:
+		return FiberDead
 	}
 	if r.Began == 0 {
 		return FiberPending

@@ -17,7 +17,7 @@ type Handlers[O, S any] struct {
 	// agent is woken: see [dohost.Handlers]. The host calls it for connections, HTTP requests,
 	// transcripts, and calls over HTTP, including those for a sub-agent of the agent.
 	//
-	// With [dohost.ReadOnly] rights a client can connect, send requests and call methods. The agent
+	// With [dohost.RightsReadOnly] rights a client can connect, send requests and call methods. The agent
 	// refuses its changes of the state and of a conversation, over a connection, over HTTP and by
 	// methods, and its requests create no sub-agents. OnRequest, OnMessage and the other effects of
 	// methods are not restricted; there [dohost.AccessFrom] returns the rights.
@@ -63,7 +63,7 @@ type Handlers[O, S any] struct {
 	// OnInterrupted is called for each fiber of [RunFiber] that was interrupted, the oldest first. When it returns
 	// nil, the fiber's row is deleted in the batch of the hook's last writes, or in the next one if that is full.
 	// When it fails, or its incarnation ends, it is called again, after 30 s doubling to 5 min, with up to 25 % of
-	// jitter, at most five times and for at most a day; then the fiber is dead: see [FiberQuery]. The first call runs
+	// jitter, at most five times and for at most a day; then the fiber is dead: see [FiberDead]. The first call runs
 	// in the constructor, where it has 10 s (its ctx ends then), before other events; later calls are separate tasks.
 	// Without an OnInterrupted such fibers are reported and deleted.
 	OnInterrupted func(*O, context.Context, *InterruptedRun) error
@@ -76,7 +76,7 @@ type Handlers[O, S any] struct {
 	//
 	// If the hook fails, or its incarnation ends, it is called again with the fibers that are still open, after 30 s
 	// doubling to 5 min, with up to 25 % of jitter (the same for all fibers of a call), at most five times and for at
-	// most a day; then they are dead: see [FiberQuery]. Fibers that are interrupted in the meantime get separate
+	// most a day; then they are dead: see [FiberDead]. Fibers that are interrupted in the meantime get separate
 	// calls. The first call runs in the constructor, before other events and after OnInterrupted, with 10 s for both
 	// hooks (their ctx ends then). Later calls are separate tasks, one at a time. In the constructor, waiting for a
 	// resumed fiber is useless: it has not begun.
@@ -102,6 +102,10 @@ type Handlers[O, S any] struct {
 	// nothing.
 	OnSub func(*O, http.ResponseWriter, *http.Request, SubRequest) bool
 
+	// Extensions are the extensions of packages that work in objects of any class, such as package ledger: see
+	// [dohost.Handlers]. An extension that needs an agent is an entry: see [Extend].
+	Extensions []dohost.ClassExtension
+
 	// Options tunes the agents.
 	Options Options
 }
@@ -109,6 +113,7 @@ type Handlers[O, S any] struct {
 // bind adds the handlers to a class.
 func (h *Handlers[O, S]) bind(c *class) {
 	c.setOptions(h.Options)
+	c.objectExtensions = h.Extensions
 	if h.Initial != nil {
 		raw, err := marshal(*h.Initial)
 		if err != nil {

@@ -66,7 +66,7 @@ func fiberDetail(v *dohost.Snapshot, r *fiberRow) dohost.Resource {
 	at, _ := v.Alarm()
 	switch {
 	case r.State == work.Dead:
-		d.State, d.Can = "dead", []dohost.Action{dohost.ActionRetry, dohost.ActionDelete}
+		d.Can = []dohost.Action{dohost.ActionRetry, dohost.ActionDelete}
 	case !r.Open():
 		if r.State == work.Orphaned || r.Outcome == work.Failed { // which were intended: see onAdmin
 			d.Can = append(d.Can, dohost.ActionRetry)

@@ -19,12 +19,12 @@ func TestScheduleStateAfterRun(t *testing.T) {
 		stays bool
 		fails bool
 	}{
-		{"delayed", scheduleRow{Kind: KindDelayed}, time.Time{}, false, false},
-		{"at", scheduleRow{Kind: KindAt}, time.Time{}, false, false},
-		{"interval", scheduleRow{Kind: KindInterval, Every: time.Minute, Due: late}, now.Add(time.Minute), true, false},
-		{"cron", scheduleRow{Kind: KindCron, Cron: "@hourly", Due: late}, now.Add(time.Second), true, false},
-		{"zone", scheduleRow{Kind: KindCron, Cron: "30 2 * * *", Zone: "Europe/Berlin"}, now.Add(time.Second), true, false},
-		{"zone that is gone", scheduleRow{Kind: KindCron, Cron: "@hourly", Zone: "Mars/Phobos"}, now.Add(time.Hour), true, true},
+		{"delayed", scheduleRow{Kind: ScheduleDelayed}, time.Time{}, false, false},
+		{"at", scheduleRow{Kind: ScheduleAt}, time.Time{}, false, false},
+		{"interval", scheduleRow{Kind: ScheduleInterval, Every: time.Minute, Due: late}, now.Add(time.Minute), true, false},
+		{"cron", scheduleRow{Kind: ScheduleCron, Cron: "@hourly", Due: late}, now.Add(time.Second), true, false},
+		{"zone", scheduleRow{Kind: ScheduleCron, Cron: "30 2 * * *", Zone: "Europe/Berlin"}, now.Add(time.Second), true, false},
+		{"zone that is gone", scheduleRow{Kind: ScheduleCron, Cron: "@hourly", Zone: "Mars/Phobos"}, now.Add(time.Hour), true, true},
 	} {
 		tt.job.Item, tt.job.Started, tt.job.StuckAt = running, now, now
 		next, stays, err := tt.job.ended(now)
@@ -94,7 +94,7 @@ func TestJobRunExhaustedByInterruptions(t *testing.T) {
 // time.
 func TestCronJobRunsOnceWhenTheClockIsSetBack(t *testing.T) {
 	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
-	j := scheduleRow{Kind: KindCron, Cron: "0 12 * * *", Due: noon, Item: work.Item{State: work.Running, Owner: "a", Run: 1}}
+	j := scheduleRow{Kind: ScheduleCron, Cron: "0 12 * * *", Due: noon, Item: work.Item{State: work.Running, Owner: "a", Run: 1}}
 	for _, back := range []time.Duration{-time.Second, 0, 2 * time.Second, 11 * time.Hour, 30 * time.Hour} {
 		next, stays, err := j.ended(noon.Add(-back))
 		if want := noon.Add(24 * time.Hour); err != nil || !stays || !next.Due.Equal(want) {

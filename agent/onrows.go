@@ -1,8 +1,8 @@
 package agent
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -23,27 +23,33 @@ type RowsOptions struct {
 	Parallel int
 	// Batch bounds the rows of one call of OnRowBatch. Zero means 50; at most 500. OnRows ignores it.
 	Batch int
-	// MaxAttempts bounds the consecutive failed or interrupted calls for a row. Then the row is parked. Zero means 5;
-	// negative means no bound.
-	MaxAttempts int
-	// RetryDelay is the delay after the first failure. It doubles up to MaxRetryDelay, and each delay is up to 25 % longer.
-	// Zero means 1 s and 5 min.
-	RetryDelay, MaxRetryDelay time.Duration
+	// Retry bounds the calls for a row that fail or are interrupted, one after the other. Then the row is parked, and needs an
+	// operator. So the defaults are larger than in other policies: MaxAttempts is 5, BaseDelay is 1 s, and MaxDelay is
+	// 5 min. A delay is at least three quarters of its bound. Every error is retried. MaxElapsed and ShouldRetry must be zero.
+	Retry dohost.RetryPolicy
 }
 
 func (o *RowsOptions) withDefaults(batch int) RowsOptions {
-	var d RowsOptions
+	var set RowsOptions
 	if o != nil {
-		d = *o
+		set = *o
 	}
-	if d.Batch == 0 || batch == 1 {
-		d.Batch = batch
+	if set.Parallel == 0 {
+		set.Parallel = 1
 	}
-	d.Parallel = cmp.Or(d.Parallel, 1)
-	d.MaxAttempts = cmp.Or(d.MaxAttempts, 5)
-	d.RetryDelay = cmp.Or(d.RetryDelay, time.Second)
-	d.MaxRetryDelay = cmp.Or(d.MaxRetryDelay, max(5*time.Minute, d.RetryDelay))
-	return d
+	if set.Batch == 0 || batch == 1 {
+		set.Batch = batch
+	}
+	if set.Retry.MaxAttempts == 0 {
+		set.Retry.MaxAttempts = 5
+	}
+	if set.Retry.BaseDelay == 0 {
+		set.Retry.BaseDelay = time.Second
+	}
+	if set.Retry.MaxDelay == 0 {
+		set.Retry.MaxDelay = max(5*time.Minute, set.Retry.BaseDelay)
+	}
+	return set
 }
 
 func (o *RowsOptions) check() error {
@@ -52,8 +58,10 @@ func (o *RowsOptions) check() error {
 		return fmt.Errorf("the option Parallel is %d: want 1 to 1,000", o.Parallel)
 	case o.Batch < 0 || o.Batch > 500:
 		return fmt.Errorf("the option Batch is %d: want 1 to 500", o.Batch)
-	case o.RetryDelay < time.Millisecond || o.MaxRetryDelay < o.RetryDelay:
-		return fmt.Errorf("the option RetryDelay is %v and MaxRetryDelay %v: want at least 1ms, and no smaller maximum", o.RetryDelay, o.MaxRetryDelay)
+	case o.Retry.MaxElapsed > 0:
+		return fmt.Errorf("the option Retry.MaxElapsed is %v: want zero, since the attempts for a row have no time limit", o.Retry.MaxElapsed)
+	case o.Retry.ShouldRetry != nil:
+		return errors.New("the option Retry.ShouldRetry is set: want nil, since every error is retried")
 	}
 	return nil
 }
@@ -68,7 +76,7 @@ func (o *RowsOptions) check() error {
 // once if it has no Await and returns no error.
 //
 // A call has failed if m returns an error, or nil although the row is still in the index. Then the agent calls m again, later.
-// After RowsOptions.MaxAttempts the row is parked: it stays in the index, and m is not called for it until other code writes
+// After RowsOptions.Retry the row is parked: it stays in the index, and m is not called for it until other code writes
 // it, or it is retried ([Rows], dohost retry). Other rows are not affected. A [PostponeError] is not a failure: the agent calls
 // m again after the error's time. If other code has written the row during a successful call, the agent calls m again
 // immediately, with the new row. The methods of OnRows and the related functions do not count as other code: otherwise two

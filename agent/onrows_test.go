@@ -243,7 +243,7 @@ func TestOnRowsSurvivesCrash(t *testing.T) {
 
 // TestOnRowsRetriesAndParks has a row whose method fails, one that stays in the index, and one that is good.
 func TestOnRowsRetriesAndParks(t *testing.T) {
-	o := &postOffice{options: &agent.RowsOptions{MaxAttempts: 3}}
+	o := &postOffice{options: &agent.RowsOptions{Retry: dohost.RetryPolicy{MaxAttempts: 3}}}
 	fail := true
 	o.deliver = func(p *postman, ctx context.Context, l letter) error {
 		switch {
@@ -551,9 +551,9 @@ func TestOnRowsRefusals(t *testing.T) {
 		"without a collection or a method":    {agent.OnRows[postman, letter](&letters, "state", nil, nil)},
 		"whose rows overlap":                  {agent.OnRows(&letters, "state", method, pending(agent.RowsOptions{})), agent.OnRows(&letters, "state", method, nil)},
 		"Parallel is 1001: want 1 to 1,000":   {agent.OnRows(&letters, "state", method, pending(agent.RowsOptions{Parallel: 1001}))},
-		"RetryDelay is -1s":                   {agent.OnRows(&letters, "state", method, pending(agent.RowsOptions{RetryDelay: -time.Second}))},
+		"Retry.MaxElapsed is 1m0s: want zero": {agent.OnRows(&letters, "state", method, pending(agent.RowsOptions{Retry: dohost.RetryPolicy{MaxElapsed: time.Minute}}))},
 		"Batch is 501: want 1 to 500":         {agent.OnRowBatch(&letters, "state", func(*postman, context.Context, []dohost.Row[letter]) error { return nil }, &agent.RowsOptions{Batch: 501})},
-		"MaxRetryDelay 1m0s: want at least 1": {agent.OnRows(&letters, "state", method, &agent.RowsOptions{RetryDelay: time.Hour, MaxRetryDelay: time.Minute})},
+		"Retry.ShouldRetry is set: want nil":  {agent.OnRows(&letters, "state", method, &agent.RowsOptions{Retry: dohost.RetryPolicy{ShouldRetry: dohost.RetryAnyError}})},
 	} {
 		class := agent.Bind(postmen, func(_ context.Context, a *agent.Agent[struct{}]) (*postman, error) { return &postman{a, nil}, nil }, nil, entries...)
 		host, err := dohost.Open(t.TempDir(), nil, class)

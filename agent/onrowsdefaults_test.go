@@ -71,3 +71,42 @@ func insertParcels(t *testing.T, h *dohosttest.Host, rows int) {
 		t.Fatal(err)
 	}
 }
+
+// TestOnRowsRetryPolicy records the delays between the calls for a row that all fail. Each has at least three quarters of its bound.
+func TestOnRowsRetryPolicy(t *testing.T) {
+	for name, c := range map[string]struct {
+		policy dohost.RetryPolicy
+		bounds []time.Duration
+	}{
+		"default":       {dohost.RetryPolicy{}, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second}},
+		"one attempt":   {dohost.RetryPolicy{MaxAttempts: 1}, nil},
+		"maximum":       {dohost.RetryPolicy{MaxAttempts: 4, BaseDelay: 4 * time.Minute}, []time.Duration{4 * time.Minute, 5 * time.Minute, 5 * time.Minute}},
+		"small maximum": {dohost.RetryPolicy{MaxAttempts: 3, BaseDelay: time.Hour, MaxDelay: time.Minute}, []time.Duration{time.Minute, time.Minute}},
+		"large delay":   {dohost.RetryPolicy{MaxAttempts: 3, BaseDelay: time.Hour}, []time.Duration{time.Hour, time.Hour}},
+		"no maximum":    {dohost.RetryPolicy{MaxAttempts: 4, BaseDelay: 4 * time.Minute, MaxDelay: -1}, []time.Duration{4 * time.Minute, 8 * time.Minute, 16 * time.Minute}},
+		"no delay":      {dohost.RetryPolicy{MaxAttempts: 4, BaseDelay: -1, MaxDelay: -1}, []time.Duration{0, 0, 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var calls []time.Time
+			o := &postOffice{options: &agent.RowsOptions{Retry: c.policy}}
+			o.deliver = func(*postman, context.Context, letter) error {
+				calls = append(calls, time.Now())
+				return errTest
+			}
+			runPost(t, o, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+				if err := post(ctx, h, "bad"); err != nil {
+					t.Fatal(err)
+				}
+				h.Advance(24 * time.Hour)
+			})
+			if len(calls) != len(c.bounds)+1 {
+				t.Fatalf("%d calls, want %d", len(calls), len(c.bounds)+1)
+			}
+			for i, bound := range c.bounds {
+				if d := calls[i+1].Sub(calls[i]); d < bound*3/4-time.Millisecond || d > bound+time.Millisecond {
+					t.Errorf("delay %d is %v, want at most %v, and not much less", i+1, d, bound)
+				}
+			}
+		})
+	}
+}

@@ -14,7 +14,7 @@ import (
 // TestOnRowsPostponed postpones a row more often than it may fail, while incarnations and processes end. No attempt counts, other rows are
 // handled, and a write makes the row due.
 func TestOnRowsPostponed(t *testing.T) {
-	o := &postOffice{options: &agent.RowsOptions{MaxAttempts: 2}}
+	o := &postOffice{options: &agent.RowsOptions{Retry: dohost.RetryPolicy{MaxAttempts: 2}}}
 	closed := errors.New("the counter is closed")
 	after := time.Minute
 	open := false

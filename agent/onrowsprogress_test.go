@@ -300,7 +300,7 @@ func TestOnRowsPutsRowBack(t *testing.T) {
 	for _, batch := range []bool{false, true} {
 		t.Run(fmt.Sprintf("batch %t", batch), func(t *testing.T) {
 			positions := map[string]bool{}
-			o := &postOffice{options: &agent.RowsOptions{MaxAttempts: 3}}
+			o := &postOffice{options: &agent.RowsOptions{Retry: dohost.RetryPolicy{MaxAttempts: 3}}}
 			o.deliver = func(p *postman, ctx context.Context, l letter) error {
 				if len(o.calls) > 100 { // ends a loop
 					return p.done(ctx, l.ID)

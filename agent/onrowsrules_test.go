@@ -43,7 +43,7 @@ func TestOnRowsDeleteAllDuringParallelCalls(t *testing.T) {
 
 // TestOnRowsRefusedInsert inserts a parked row again.
 func TestOnRowsRefusedInsert(t *testing.T) {
-	o := &postOffice{options: &agent.RowsOptions{MaxAttempts: 1}}
+	o := &postOffice{options: &agent.RowsOptions{Retry: dohost.RetryPolicy{MaxAttempts: 1}}}
 	o.deliver = func(*postman, context.Context, letter) error { return errors.New("no such address") }
 	runPost(t, o, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		if err := post(ctx, h, "a"); err != nil {
@@ -106,7 +106,7 @@ func TestOnRowsDuringDestruction(t *testing.T) {
 
 // TestOnRowsDeletedParkedRow deletes a parked row.
 func TestOnRowsDeletedParkedRow(t *testing.T) {
-	o := &postOffice{options: &agent.RowsOptions{MaxAttempts: 1}}
+	o := &postOffice{options: &agent.RowsOptions{Retry: dohost.RetryPolicy{MaxAttempts: 1}}}
 	o.deliver = func(*postman, context.Context, letter) error { return errors.New("no such address") }
 	runPost(t, o, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		if err := post(ctx, h, "a"); err != nil {

@@ -14,7 +14,7 @@ import (
 // TestRowsWake wakes rows that a call has postponed for an hour: after the call, during it, and in another incarnation. The calls for the rows have
 // one id, and earlier failures still count.
 func TestRowsWake(t *testing.T) {
-	o := &postOffice{options: &agent.RowsOptions{MaxAttempts: 3}}
+	o := &postOffice{options: &agent.RowsOptions{Retry: dohost.RetryPolicy{MaxAttempts: 3}}}
 	var ids []string
 	ready, thinks, fails := false, time.Duration(0), 0
 	o.deliver = func(p *postman, ctx context.Context, l letter) error {
@@ -93,7 +93,7 @@ func TestRowsWake(t *testing.T) {
 
 // TestRowsWakeLeavesParkedRows wakes rows that are parked.
 func TestRowsWakeLeavesParkedRows(t *testing.T) {
-	o := &postOffice{options: &agent.RowsOptions{MaxAttempts: 1}}
+	o := &postOffice{options: &agent.RowsOptions{Retry: dohost.RetryPolicy{MaxAttempts: 1}}}
 	id := ""
 	o.deliver = func(p *postman, ctx context.Context, _ letter) error {
 		id = p.Rows().CallID(ctx)
@@ -137,7 +137,7 @@ func TestExtensionSeesParkedRows(t *testing.T) {
 				return dohost.Sleep(ctx, time.Hour)
 			}
 			return errors.New("no")
-		}, &agent.RowsOptions{MaxAttempts: 1}))
+		}, &agent.RowsOptions{Retry: dohost.RetryPolicy{MaxAttempts: 1}}))
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
 		for _, put := range []func(ctx context.Context, w *fiberAgent) error{
 			func(ctx context.Context, w *fiberAgent) error { return things.Put(ctx, w.Storage(), "failed") },

@@ -13,7 +13,7 @@ var _ = dohost.NewProcedure("agent.test", func(_ context.Context, _ any, n int) 
 // TestClientsCannotCallProceduresOverWebSockets calls a procedure as a method of an agent.
 func TestClientsCannotCallProceduresOverWebSockets(t *testing.T) {
 	g := openGuardedHost(t, func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
-		return dohost.Access{Rights: dohost.ReadWrite}, nil
+		return dohost.Access{Rights: dohost.RightsReadWrite}, nil
 	}, nil, nil)
 	c := g.dial(t, "/")
 	for _, name := range []string{"dohost.agent.test", "agent.test", "dohost.chat.ask"} {

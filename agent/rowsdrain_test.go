@@ -15,7 +15,7 @@ import (
 // slowOffice delivers a letter in a second. The letter "bad" fails, and is parked after two calls.
 func slowOffice() *postOffice {
 	return &postOffice{
-		options: &agent.RowsOptions{MaxAttempts: 2, RetryDelay: 4 * time.Second},
+		options: &agent.RowsOptions{Retry: dohost.RetryPolicy{MaxAttempts: 2, BaseDelay: 4 * time.Second}},
 		deliver: func(p *postman, ctx context.Context, l letter) error {
 			if err := dohost.Sleep(ctx, time.Second); err != nil {
 				return err
@@ -66,7 +66,7 @@ func TestRowsDrain(t *testing.T) {
 		wantDrained(nil, agent.Drained{Cycles: 3, Completed: true}, 3) // rounded up, too
 		send("bad")
 		d, took := drain(t, ctx, h, nil)
-		if d != (agent.Drained{Cycles: 2, Completed: true}) || took < 6*time.Second || took > 8*time.Second {
+		if d != (agent.Drained{Cycles: 2, Completed: true}) || took < 5*time.Second || took > 6*time.Second {
 			t.Errorf("%+v after %v with a letter that is parked", d, took)
 		}
 		wantDrained(nil, agent.Drained{Completed: true}, 0)
@@ -112,7 +112,7 @@ func TestRowsDrainOfDeletedRow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := slowOffice()
-			o.options.RetryDelay = time.Hour
+			o.options.Retry.BaseDelay = time.Hour
 			runPost(t, o, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 				if err := post(ctx, h, "bad"); err != nil {
 					t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -379,11 +380,15 @@ func (rw *rowWork) jitter(t *rowTask) float64 {
 
 // policy returns the policy of the tasks of an index. A task that is out of attempts is parked.
 func (x *indexWork) policy() *work.Policy {
-	retries := x.MaxAttempts - 1
-	if x.MaxAttempts < 0 {
-		retries = -1
+	p := &work.Policy{
+		Known: true, Resumable: true, MaxRetries: max(x.Retry.MaxAttempts-1, -1), Isolate: 1, GiveUp: true,
+		RetryDelay: x.Retry.BaseDelay, MaxRetryDelay: x.Retry.MaxDelay,
 	}
-	return &work.Policy{
-		Known: true, Resumable: true, MaxRetries: retries, Isolate: 1, GiveUp: true, RetryDelay: x.RetryDelay, MaxRetryDelay: x.MaxRetryDelay,
+	if p.RetryDelay < 0 {
+		p.RetryDelay = 1 // the shortest delay: with zero the item would keep its owner
 	}
+	if p.MaxRetryDelay < 0 {
+		p.MaxRetryDelay = math.MaxInt64
+	}
+	return p
 }

@@ -83,14 +83,14 @@ type Idempotence int
 
 // The zero Idempotence suits calls of Schedule that repeat, such as those in OnStart.
 const (
-	IdempotentByKind Idempotence = iota // Every and Cron are Idempotent, After and At are not
-	Idempotent                          // an equal schedule is kept, and no other is made
-	NotIdempotent                       // another schedule is made
+	IdempotenceByKind Idempotence = iota // on for Every and Cron, and off for After and At
+	IdempotenceOn                        // an equal schedule is kept, and no other is made
+	IdempotenceOff                       // another schedule is made
 )
 
 // ScheduleOptions tunes [Schedule]. Nil means the defaults.
 type ScheduleOptions struct {
-	Idempotent Idempotence
+	Idempotence Idempotence
 	// Retry bounds the attempts of a run: its MaxAttempts and its MaxElapsed begin again if the end of an incarnation
 	// interrupts the run. Every error is retried, until the end of the incarnation. ShouldRetry must be nil, since a
 	// function cannot be stored.
@@ -105,7 +105,7 @@ type ScheduleOptions struct {
 // "schedule:error". If the end of an incarnation cuts off a run, the run starts again; after
 // Options.MaxInterruptions such ends the schedule becomes a dead letter ([DeadLetters.List]). If a run of an
 // interval takes longer than Options.StuckAfter, the next run starts, and the outcome of the stuck run is ignored.
-// A callback that schedules itself should not be [Idempotent], although a running schedule of After or At does not
+// A callback that schedules itself should not have [IdempotenceOn], although a running schedule of After or At does not
 // count as equal.
 //
 // Errors name the invalid argument: an unknown callback, or one with another payload type; an invalid [When]; a
@@ -133,8 +133,8 @@ func (js *jobs) schedule(
 	if err != nil {
 		return "", err
 	}
-	if o.Idempotent < IdempotentByKind || o.Idempotent > NotIdempotent {
-		return "", fmt.Errorf("agent: ScheduleOptions.Idempotent is %d: want one of the constants", o.Idempotent)
+	if o.Idempotence < IdempotenceByKind || o.Idempotence > IdempotenceOff {
+		return "", fmt.Errorf("agent: ScheduleOptions.Idempotence is %d: want one of the constants", o.Idempotence)
 	}
 	retry, err := storedPolicy(o.Retry)
 	if err != nil {
@@ -144,11 +144,11 @@ func (js *jobs) schedule(
 		ID: ulid.Make().String(), Callback: name, Kind: when.kind, Created: now, Due: due,
 		Cron: when.cron, Zone: when.zone, DedupKey: when.dedupKey(name, raw), Retry: retry,
 	}
-	if when.kind == KindInterval {
+	if when.kind == ScheduleInterval {
 		j.Every = when.delay
 	}
 	err = js.rows.transaction(ctx, func(ctx context.Context) error {
-		if o.Idempotent == Idempotent || o.Idempotent == IdempotentByKind && when.kind.recurs() {
+		if o.Idempotence == IdempotenceOn || o.Idempotence == IdempotenceByKind && when.kind.recurs() {
 			duplicate, ok, err := js.findDuplicate(ctx, j.DedupKey)
 			if err != nil {
 				return err

@@ -86,8 +86,8 @@ func TestScheduleRefusesInvalidArguments(t *testing.T) {
 				return agent.Schedule(ctx, c, agent.After(0), appendLine, strings.Repeat("x", 2<<20), nil)
 			}, "payload has 2097154 bytes, the limit is 2093056"},
 			{func(ctx context.Context, c *callbackAgent) (string, error) {
-				return agent.Schedule(ctx, c, agent.After(0), appendLine, "", &agent.ScheduleOptions{Idempotent: 3})
-			}, "ScheduleOptions.Idempotent is 3"},
+				return agent.Schedule(ctx, c, agent.After(0), appendLine, "", &agent.ScheduleOptions{Idempotence: 3})
+			}, "ScheduleOptions.Idempotence is 3"},
 			{func(ctx context.Context, c *callbackAgent) (string, error) {
 				o := &agent.ScheduleOptions{Retry: dohost.RetryPolicy{ShouldRetry: dohost.RetryAnyError}}
 				return agent.Schedule(ctx, c, agent.After(0), appendLine, "", o)
@@ -178,8 +178,8 @@ func TestBindMistakesAreErrorsOfOpen(t *testing.T) {
 }
 
 func TestScheduleIdempotence(t *testing.T) {
-	yes := &agent.ScheduleOptions{Idempotent: agent.Idempotent}
-	no := &agent.ScheduleOptions{Idempotent: agent.NotIdempotent}
+	yes := &agent.ScheduleOptions{Idempotence: agent.IdempotenceOn}
+	no := &agent.ScheduleOptions{Idempotence: agent.IdempotenceOff}
 	runCallbackTest(t, dohost.Options{}, func(t *testing.T, b *callbackTest) {
 		first := schedule(b, agent.Every(time.Hour), appendLine, "x", nil)
 		for _, tt := range []struct {
@@ -250,7 +250,7 @@ func TestScheduleQueries(t *testing.T) {
 		}{
 			{nil, []string{one, two, three, four}},
 			{&agent.ScheduleQuery{Callback: "note"}, []string{one, three, four}},
-			{&agent.ScheduleQuery{Kind: agent.KindDelayed}, []string{one, three}},
+			{&agent.ScheduleQuery{Kind: agent.ScheduleDelayed}, []string{one, three}},
 			{&agent.ScheduleQuery{From: now.Add(time.Hour)}, []string{two, three, four}},
 			{&agent.ScheduleQuery{Before: now.Add(time.Hour)}, []string{one}},
 			{&agent.ScheduleQuery{Callback: "note", Limit: 2}, []string{one, three}},
@@ -267,7 +267,7 @@ func TestScheduleQueries(t *testing.T) {
 		b.do(func(ctx context.Context, c *callbackAgent) error {
 			got, ok, err := c.Schedules().Get(ctx, four)
 			want := agent.ScheduleInfo{
-				ID: four, Callback: "note", Kind: agent.KindCron, Payload: []byte(`"four"`),
+				ID: four, Callback: "note", Kind: agent.ScheduleCron, Payload: []byte(`"four"`),
 				Created: got.Created, Due: now.Add(2 * time.Hour), Cron: "0 3 * * *", Zone: "Europe/Berlin",
 			}
 			got.Due = got.Due.In(want.Due.Location())
@@ -387,9 +387,9 @@ func TestScheduleStuckIntervalStartsAgain(t *testing.T) {
 			t.Errorf("%q", got)
 		}
 		b.Advance(13 * time.Second) // the first run is about to end; its outcome is ignored
-		before := b.schedules(&agent.ScheduleQuery{Callback: "work", Kind: agent.KindInterval})
+		before := b.schedules(&agent.ScheduleQuery{Callback: "work", Kind: agent.ScheduleInterval})
 		b.Advance(2 * time.Second)
-		after := b.schedules(&agent.ScheduleQuery{Callback: "work", Kind: agent.KindInterval})
+		after := b.schedules(&agent.ScheduleQuery{Callback: "work", Kind: agent.ScheduleInterval})
 		if len(before) != 1 || len(after) != 1 || after[0].ID != every || !before[0].Due.Equal(after[0].Due) {
 			t.Errorf("before %+v, after %+v", before, after)
 		}

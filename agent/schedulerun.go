@@ -10,7 +10,7 @@ import (
 )
 
 // duplicateThreshold is the number of due rows of one callback, each to run once, that triggers a warning: the agent
-// probably schedules without [Idempotent] whenever it starts.
+// probably schedules without [IdempotenceOn] whenever it starts.
 const duplicateThreshold = 10
 
 // schedulesWakeup returns when the first schedule is due or an interval counts as stuck. While a schedule runs there is
@@ -132,7 +132,7 @@ func (js *jobs) startSchedule(ctx context.Context, j scheduleRow, now time.Time)
 	if j.Item, _, err = js.step(j.ID, j.Item, ev, js.schedulePolicy(&j), now); err != nil {
 		return false, err
 	}
-	if j.Started = now; j.Kind == KindInterval {
+	if j.Started = now; j.Kind == ScheduleInterval {
 		j.StuckAt = now.Add(js.class.options.StuckAfter)
 	}
 	id, run := j.ID, j.Run
@@ -245,10 +245,10 @@ const unknownZoneDelay = time.Hour
 func (j scheduleRow) ended(now time.Time) (next scheduleRow, stays bool, err error) {
 	j.Item, j.Started, j.StuckAt = work.Item{}, time.Time{}, time.Time{}
 	switch j.Kind {
-	case KindInterval:
+	case ScheduleInterval:
 		j.Due = now.Add(j.Every)
 		return j, true, nil
-	case KindCron:
+	case ScheduleCron:
 		table, err := parseCron(j.Cron, j.Zone)
 		if err != nil {
 			j.Due = now.Add(unknownZoneDelay)

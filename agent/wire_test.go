@@ -58,7 +58,7 @@ func wireClass(h *wireHandlers, more ...agent.Entry[wireAgent]) dohost.Class {
 		if r.Request.URL.Query().Get("token") == "wrong" {
 			return dohost.Access{}, &dohost.CloseError{Code: 4001, Reason: "who are you?"}
 		}
-		return dohost.Access{Rights: dohost.ReadWrite}, nil
+		return dohost.Access{Rights: dohost.RightsReadWrite}, nil
 	}
 	h.OnAccept = func(_ *wireAgent, r *http.Request) agent.ConnOptions {
 		q := r.URL.Query()
@@ -271,7 +271,7 @@ func TestCalls(t *testing.T) {
 		}
 	}
 	// The same methods over HTTP.
-	if out, err := s.Invoke(dohost.GrantAccess(t.Context(), dohost.Access{Rights: dohost.ReadWrite}), wireAgents.Get(s, "r").ID(), "sum", []byte(`[4,5]`)); err != nil || string(out) != "9" {
+	if out, err := s.Invoke(dohost.GrantAccess(t.Context(), dohost.Access{Rights: dohost.RightsReadWrite}), wireAgents.Get(s, "r").ID(), "sum", []byte(`[4,5]`)); err != nil || string(out) != "9" {
 		t.Error(string(out), err)
 	}
 }

@@ -78,7 +78,7 @@ func (s *toolSide) open() (err error) {
 		planner.Agents = []inbox.AgentTool{tool}
 	} else {
 		planner.Tools = []chat.Tool{{
-			ToolSpec: chat.ToolSpec{Name: "research"}, Policy: ledger.Idempotent, Unrecorded: true,
+			ToolSpec: chat.ToolSpec{Name: "research"}, Policy: ledger.PolicyIdempotent, Unrecorded: true,
 			Run: func(context.Context, json.RawMessage) (any, error) { return "yes", nil },
 		}}
 	}

@@ -134,12 +134,12 @@ func TestVerifyNoticesOneCall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	operations, err := b.openEffects(ledger.Reconcile, (*spender).do)
+	operations, err := b.openEffects(ledger.PolicyReconcile, (*spender).do)
 	if err != nil {
 		t.Fatal(err)
 	}
 	operations.objects, operations.callers = 10, 4
-	effects, err := b.openEffects(ledger.AtMostOnce, (*spender).byHand)
+	effects, err := b.openEffects(ledger.PolicyAtMostOnce, (*spender).byHand)
 	if err != nil {
 		t.Fatal(err)
 	}

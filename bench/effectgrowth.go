@@ -127,7 +127,7 @@ type recorded struct {
 
 // record makes an object with n operations, and measures its size.
 func (b *bench) record(ctx context.Context, n int) (o *recorded, err error) {
-	s, err := b.openEffects(ledger.AtMostOnce, (*spender).do)
+	s, err := b.openEffects(ledger.PolicyAtMostOnce, (*spender).do)
 	if err != nil {
 		return nil, err
 	}

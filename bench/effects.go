@@ -111,9 +111,9 @@ func (b *bench) openEffects(p ledger.Policy, method func(*spender, context.Conte
 			return fmt.Sprintf("expense %d may have had its effect", e.Number)
 		},
 	}}
-	if p == ledger.Reconcile {
+	if p == ledger.PolicyReconcile {
 		s.kind.Find = func(context.Context, ledger.ID, expense) (int, ledger.Answer, error) {
-			return 0, ledger.Unknown, errors.New("nothing was interrupted")
+			return 0, ledger.AnswerUnknown, errors.New("nothing was interrupted")
 		}
 	}
 	if s.dir, err = b.newDir(); err != nil {
@@ -124,8 +124,9 @@ func (b *bench) openEffects(p ledger.Policy, method func(*spender, context.Conte
 
 func (s *effectSide) open() (err error) {
 	s.fs = objectstore.DiskFS()
-	s.Host, err = dohost.Open(s.dir, kernel.OnFS(&dohost.Options{IdleAfter: -1}, s.fs), ledger.Declare(dohost.Bind(spenders,
-		func(_ context.Context, st *dohost.State) (*spender, error) { return &spender{st, s}, nil }, nil), s.kind))
+	s.Host, err = dohost.Open(s.dir, kernel.OnFS(&dohost.Options{IdleAfter: -1}, s.fs), dohost.Bind(spenders,
+		func(_ context.Context, st *dohost.State) (*spender, error) { return &spender{st, s}, nil },
+		&dohost.Handlers[spender]{Extensions: []dohost.ClassExtension{ledger.Declare(s.kind)}}))
 	return err
 }
 
@@ -221,11 +222,11 @@ func (b *bench) compareEffects(ctx context.Context, r Row, objects, callers int)
 		policy ledger.Policy
 		method func(*spender, context.Context, int) (int, error)
 	}{
-		{ours, ledger.AtMostOnce, (*spender).do},
-		{byHand, ledger.AtMostOnce, (*spender).byHand},
-		{awaited, ledger.AtMostOnce, (*spender).awaited},
-		{ledger.Idempotent.String(), ledger.Idempotent, (*spender).do},
-		{ledger.Reconcile.String(), ledger.Reconcile, (*spender).do},
+		{ours, ledger.PolicyAtMostOnce, (*spender).do},
+		{byHand, ledger.PolicyAtMostOnce, (*spender).byHand},
+		{awaited, ledger.PolicyAtMostOnce, (*spender).awaited},
+		{ledger.PolicyIdempotent.String(), ledger.PolicyIdempotent, (*spender).do},
+		{ledger.PolicyReconcile.String(), ledger.PolicyReconcile, (*spender).do},
 	} {
 		s, err := b.openEffects(c.policy, c.method)
 		if err != nil {

@@ -25,7 +25,7 @@ func TestVerifyNoticesWrongEffects(t *testing.T) {
 			"a number again":    {3, "the objects have 10 effects, and 11 calls were answered"},
 		} {
 			runs++
-			s, err := b.openEffects(ledger.AtMostOnce, method)
+			s, err := b.openEffects(ledger.PolicyAtMostOnce, method)
 			if err != nil {
 				t.Fatal(err)
 			}

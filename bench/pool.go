@@ -139,7 +139,7 @@ func (p *poolHost) countTasks(ctx context.Context, s pool.Status) (n int, err er
 // verifyTasks returns an error unless the pool has the tasks of fill.
 func (p *poolHost) verifyTasks(ctx context.Context) error {
 	held := min(p.workers, p.tasks)
-	for status, want := range map[pool.Status]int{pool.Running: held, pool.Pending: p.tasks - held} {
+	for status, want := range map[pool.Status]int{pool.StatusRunning: held, pool.StatusPending: p.tasks - held} {
 		n, err := p.countTasks(ctx, status)
 		if err != nil {
 			return err

@@ -108,7 +108,7 @@ func (k *killedRole) kill(ctx context.Context, d time.Duration) error {
 	if task, err = k.task(ctx, task.ID); err != nil {
 		return err
 	}
-	if task.Status != pool.Running || task.Attempts != first.number {
+	if task.Status != pool.StatusRunning || task.Attempts != first.number {
 		return fmt.Errorf("the task of a worker that was not killed is %s, attempt %d of %d", task.Status, first.number, task.Attempts)
 	}
 	process, err := os.FindProcess(first.worker)
@@ -163,10 +163,10 @@ func (k *killedRole) follow(ctx context.Context, was pool.Task, killed time.Time
 		if err != nil {
 			return t, err
 		}
-		if t.pending == 0 && (now.Status == pool.Pending || now.Fence > was.Fence) {
+		if t.pending == 0 && (now.Status == pool.StatusPending || now.Fence > was.Fence) {
 			t.pending = at
 		}
-		if t.running == 0 && now.Status == pool.Running && now.Fence > was.Fence {
+		if t.running == 0 && now.Status == pool.StatusRunning && now.Fence > was.Fence {
 			t.running = at
 		}
 		if err := dohost.Sleep(ctx, looks); err != nil {
@@ -194,9 +194,9 @@ func (k *killedRole) done(ctx context.Context, id string, attempt int) error {
 		switch {
 		case err != nil:
 			return err
-		case t.Status == pool.Done && (string(t.Result) != fmt.Sprint(attempt) || t.Attempts != attempt):
+		case t.Status == pool.StatusDone && (string(t.Result) != fmt.Sprint(attempt) || t.Attempts != attempt):
 			return fmt.Errorf("the result of a task is %s of %d attempts, want that of attempt %d", t.Result, t.Attempts, attempt)
-		case t.Status == pool.Done:
+		case t.Status == pool.StatusDone:
 			return nil
 		case time.Now().After(end):
 			return fmt.Errorf("a task is %s, a minute after its command has ended", t.Status)

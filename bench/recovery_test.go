@@ -12,8 +12,8 @@ import (
 func TestUnknownsThatAreFalseAreASharePerPolicy(t *testing.T) {
 	r, ok := falseUnknowns([]recovery.Distribution{
 		{ID: "R1"}, {ID: "R4", Cost: &recovery.Cost{Redelivered: 7}},
-		{ID: "R6", Cost: &recovery.Cost{Policy: ledger.AtMostOnce, Steps: 900, Redelivered: 50, Unknown: 40, FalseUnknown: 10}},
-		{ID: "R6i", Cost: &recovery.Cost{Policy: ledger.Idempotent, Steps: 800, Redelivered: 60, Repeated: 30}},
+		{ID: "R6", Cost: &recovery.Cost{Policy: ledger.PolicyAtMostOnce, Steps: 900, Redelivered: 50, Unknown: 40, FalseUnknown: 10}},
+		{ID: "R6i", Cost: &recovery.Cost{Policy: ledger.PolicyIdempotent, Steps: 800, Redelivered: 60, Repeated: 30}},
 	})
 	if !ok || len(r.Sides) != 2 {
 		t.Fatalf("%+v", r)

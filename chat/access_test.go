@@ -51,9 +51,9 @@ func guardedClass(words int) dohost.Class {
 				case q.Has("refused"):
 					return dohost.Access{}, dohost.ErrForbidden
 				case q.Get("_pk") == "viewer":
-					return dohost.Access{Rights: dohost.ReadOnly}, nil
+					return dohost.Access{Rights: dohost.RightsReadOnly}, nil
 				}
-				return dohost.Access{Rights: dohost.ReadWrite}, nil
+				return dohost.Access{Rights: dohost.RightsReadWrite}, nil
 			},
 		},
 	},

@@ -111,7 +111,7 @@ func agentTool(name, description string, o *AgentToolOptions, target agentOf) To
 		own.Parameters = agenttool.Parameters
 	}
 	t := NewTool(name, description, func(context.Context, json.RawMessage) (any, error) { return nil, nil }, &ToolOptions[json.RawMessage, any]{
-		Policy: ledger.Idempotent, External: &External{Within: own.Timeout}, Parameters: own.Parameters,
+		Policy: ledger.PolicyIdempotent, External: &External{Within: own.Timeout}, Parameters: own.Parameters,
 	})
 	if own.Depth < 0 || own.Depth > agenttool.MaxDepth {
 		t.err = fmt.Errorf("the Depth is %d: want 1 to %d, or 0 for the default", own.Depth, agenttool.MaxDepth)

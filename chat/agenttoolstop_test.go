@@ -21,7 +21,7 @@ import (
 // stopped, neither b nor c answers, and no call of b waits.
 func TestStopOfAgentToolAtEveryPoint(t *testing.T) {
 	slow := sleeper("slow", 2*time.Hour, false)
-	slow.Policy, slow.Timeout = ledger.Idempotent, -1
+	slow.Policy, slow.Timeout = ledger.PolicyIdempotent, -1
 	careful := sleeper("careful", time.Second, false)
 	careful.Approve = &chat.Approval{}
 	tm := &team{extra: []chat.Tool{slow, careful}, options: chat.AgentToolOptions{Timeout: 12 * time.Hour}}

@@ -160,9 +160,9 @@ func (k *toolCalls) decide(ctx context.Context, d *Decision) error {
 	switch {
 	case err != nil:
 		return err
-	case how == uimessage.Refused:
+	case how == uimessage.EffectRefused:
 		return fmt.Errorf("%w: %q is %s", ErrNotWaiting, d.Call, call.State)
-	case how != uimessage.Applied:
+	case how != uimessage.EffectApplied:
 		return fmt.Errorf("%w: %q is %s", ErrDecided, d.Call, call.State)
 	}
 	return nil

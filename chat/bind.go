@@ -71,12 +71,14 @@ func Bind[O, S any, P interface {
 			},
 		}),
 	}, append(durableEntries[O, P](), entries...)...)
-	return dohost.InvalidClass(dohost.ExtendClass(agent.Bind[O, S, P](ns, wrapped, &h.Agent, all...), &dohost.ClassExtension{
+	own := h.Agent
+	own.Extensions = append([]dohost.ClassExtension{{
 		Kinds: []string{detailRequest, detailSummary, detailMessage, detailCall, detailApproval, detailUsage, detailModelCall}, Inspect: inspect,
 		Admin: func(ctx context.Context, _ *dohost.State, object any, r *dohost.AdminRequest) (bool, error) {
 			return object.(Ref).conv().onAdmin(ctx, r)
 		},
-	}), errs...)
+	}}, own.Extensions...)
+	return dohost.InvalidClass(agent.Bind[O, S, P](ns, wrapped, &own, all...), errs...)
 }
 
 // durableEntries returns the entries of the durable work of a conversation.

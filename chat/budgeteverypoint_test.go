@@ -123,7 +123,7 @@ func TestBudgetAfterCallAtEveryPoint(t *testing.T) {
 	all := &testClients{}
 	class := toolClass(m, chat.Options{Budget: chat.Budget{Reply: chat.Limit{Cost: 5}}, Price: outputPrice}, func(*countingAgent) []chat.Tool {
 		return []chat.Tool{{
-			ToolSpec: chat.ToolSpec{Name: "work"}, Policy: ledger.Idempotent,
+			ToolSpec: chat.ToolSpec{Name: "work"}, Policy: ledger.PolicyIdempotent,
 			Run: func(context.Context, json.RawMessage) (any, error) { return "done", nil },
 		}}
 	})

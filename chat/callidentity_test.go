@@ -19,7 +19,7 @@ import (
 func TestCallEqualToAFailedOne(t *testing.T) {
 	effects, runs := 0, 0
 	var keys []string
-	kind := &ledger.Kind[string, int]{Name: "pay", Same: ledger.Whole[string], Policy: ledger.AtMostOnce, Unknown: func(ledger.ID, string) string { return "?" }}
+	kind := &ledger.Kind[string, int]{Name: "pay", Same: ledger.Whole[string], Policy: ledger.PolicyAtMostOnce, Unknown: func(ledger.ID, string) string { return "?" }}
 	m := &stepsModel{steps: [][]string{{"pay:7", "pay:7"}, {"pay:7"}}}
 	tools := func(p *countingAgent) []chat.Tool {
 		return []chat.Tool{{ToolSpec: chat.ToolSpec{Name: "pay"}, Run: func(ctx context.Context, _ json.RawMessage) (any, error) {
@@ -156,7 +156,7 @@ func TestRequestIDDoesNotRevealKey(t *testing.T) {
 // TestWorkerRepeatsLateCall has a tool that ignores the end of its context, and a model that repeats the call.
 func TestWorkerRepeatsLateCall(t *testing.T) {
 	slow := sleeper("slow", 10*time.Minute, true)
-	slow.Policy, slow.Timeout = ledger.Idempotent, time.Second
+	slow.Policy, slow.Timeout = ledger.PolicyIdempotent, time.Second
 	w := &chat.Worker[string, string]{Name: "w", Tools: []chat.Tool{slow}, Model: inSteps("done", []string{"slow:1"}, []string{"slow:1"})}
 	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		begun := time.Now()

@@ -137,7 +137,7 @@ func TestApprovalRunsCallOnceDespiteOlderCopies(t *testing.T) {
 
 // TestAnswerTwiceRunsNoCallAgain has a handler that calls Answer a second time after the end of a short context.
 func TestAnswerTwiceRunsNoCallAgain(t *testing.T) {
-	for _, policy := range []ledger.Policy{ledger.AtMostOnce, ledger.Idempotent} {
+	for _, policy := range []ledger.Policy{ledger.PolicyAtMostOnce, ledger.PolicyIdempotent} {
 		runs := 0
 		m := &stepsModel{steps: [][]string{{"a"}}}
 		class := countingClassOf(&countingState{}, &handlers{Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {
@@ -219,7 +219,7 @@ func TestCallThatIsInterruptedWithoutItsTool(t *testing.T) {
 		"no tool":        nil,
 		"another policy": {sleeper("a", 0, false)},
 		"another input": {chat.NewTool("a", "", func(context.Context, stay) (int, error) { return 1, nil },
-			&chat.ToolOptions[stay, int]{Policy: ledger.Idempotent})},
+			&chat.ToolOptions[stay, int]{Policy: ledger.PolicyIdempotent})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &stepsModel{steps: [][]string{{"a"}}}
@@ -229,7 +229,7 @@ func TestCallThatIsInterruptedWithoutItsTool(t *testing.T) {
 					return now
 				}
 				first := sleeper("a", 5*time.Second, false)
-				first.Policy = ledger.Idempotent
+				first.Policy = ledger.PolicyIdempotent
 				return []chat.Tool{first}
 			}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 				h.Advance(time.Second)
@@ -251,7 +251,7 @@ func TestReplyAfterARestartRepeatsItsIdempotentCall(t *testing.T) {
 	class := countingClassOf(&countingState{}, &handlers{
 		Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {
 			return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{{
-				ToolSpec: chat.ToolSpec{Name: "a"}, Policy: ledger.Idempotent, Run: func(ctx context.Context, _ json.RawMessage) (any, error) {
+				ToolSpec: chat.ToolSpec{Name: "a"}, Policy: ledger.PolicyIdempotent, Run: func(ctx context.Context, _ json.RawMessage) (any, error) {
 					runs++
 					return "done", dohost.Sleep(ctx, 5*time.Second)
 				},

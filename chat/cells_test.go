@@ -157,7 +157,7 @@ func TestRequestAfterItsCancellation(t *testing.T) {
 // cancelAcrossCells stops a reply of a that waits for b. In the end b has stopped, and has these messages.
 func cancelAcrossCells(t *testing.T, test func(*testing.T, *celltest.Scenario), fault func(*dohost.RemoteCall) celltest.Ending, want ...string) {
 	slow := sleeper("slow", 24*time.Hour, false)
-	slow.Policy = ledger.Idempotent // it runs again after an interruption: a reply that waits for agents alone cannot be stopped
+	slow.Policy = ledger.PolicyIdempotent // it runs again after an interruption: a reply that waits for agents alone cannot be stopped
 	tm := &team{think: silentMember, extra: []chat.Tool{slow}}
 	test(t, &celltest.Scenario{
 		Classes: farTeam(tm), Cell: cellOfMember,

@@ -38,7 +38,7 @@ func (s *Studio) renderTool() chat.Tool {
 	return chat.NewTool("render", "Renders a film, in some hours.", func(ctx context.Context, f Film) (any, error) {
 		call, _ := chat.CallFrom(ctx)
 		return nil, dohost.Put(ctx, s.Storage(), "film", call.Key) // for the farm, which passes the result to rendered
-	}, &chat.ToolOptions[Film, any]{Policy: ledger.Idempotent, External: &chat.External{Async: true}})
+	}, &chat.ToolOptions[Film, any]{Policy: ledger.PolicyIdempotent, External: &chat.External{Async: true}})
 }
 
 // rendered ends a rendering, and inserts a message, which the assistant answers. The farm repeats it after an error.

@@ -48,7 +48,7 @@ func (d *Desk) printTool() chat.Tool {
 		job := Job{d.Object().ID().Name, call.Key, p.Text}
 		_, err := agent.Enqueue(ctx, d, toPress, job, job.options())
 		return nil, err // the result comes by chat.Complete
-	}, &chat.ToolOptions[Print, any]{Policy: ledger.Idempotent, External: &chat.External{Within: 24 * time.Hour}})
+	}, &chat.ToolOptions[Print, any]{Policy: ledger.PolicyIdempotent, External: &chat.External{Within: 24 * time.Hour}})
 }
 
 // toPress gives the press a job. The queue repeats it after an error.

@@ -29,7 +29,7 @@ func bookingTool(hotel Hotel) chat.Tool {
 	return chat.NewTool("book", "Books a room.", func(ctx context.Context, s Stay) (Receipt, error) {
 		call, _ := chat.CallFrom(ctx)
 		return hotel.Book(ctx, call.Key, s) // the key is the same in each run of the call
-	}, &chat.ToolOptions[Stay, Receipt]{Policy: ledger.Idempotent, Approve: chat.Always[Stay]})
+	}, &chat.ToolOptions[Stay, Receipt]{Policy: ledger.PolicyIdempotent, Approve: chat.Always[Stay]})
 }
 
 // The model receives the JSON schema of the input. A call that does not match it gets an error, and no approval is

@@ -37,9 +37,9 @@ func complaintClass(m chat.Model, refund chat.Tool) dohost.Class {
 		Name: "settler", Instructions: "Settle the complaint. Refund at most 50 euros.",
 		Model: m, Tools: []chat.Tool{refund}, Durable: true,
 	}
-	class := agent.Bind(Complaints, func(_ context.Context, a *agent.Agent[struct{}]) (*ComplaintDesk, error) {
+	return agent.Bind(Complaints, func(_ context.Context, a *agent.Agent[struct{}]) (*ComplaintDesk, error) {
 		return &ComplaintDesk{a}, nil
-	}, nil,
+	}, &agent.Handlers[ComplaintDesk, struct{}]{Extensions: []dohost.ClassExtension{ledger.Declare(w.Kinds()...)}},
 		agent.OnFiber(settle, func(d *ComplaintDesk, ctx context.Context, f *agent.Fiber[Complaint]) error {
 			s, err := w.Run(ctx, d, f.Checkpoint())
 			if err != nil {
@@ -48,7 +48,6 @@ func complaintClass(m chat.Model, refund chat.Tool) dohost.Class {
 			fmt.Printf("%d cents: %s\n", s.Cents, s.Reason)
 			return dohost.Put(ctx, d.Storage(), f.Checkpoint().Order, s)
 		}, nil))
-	return ledger.Declare(class, w.Kinds()...)
 }
 
 // A worker settles a complaint in a fiber of an agent. The model refunds an order with a tool, and ends with a Settlement.
@@ -97,5 +96,5 @@ func refundTool() chat.Tool {
 	return chat.NewTool("refund", "Refunds an order.", func(_ context.Context, r refund) (string, error) {
 		fmt.Println("refund of order", r.Order)
 		return "refunded", nil
-	}, &chat.ToolOptions[refund, string]{Policy: ledger.Idempotent})
+	}, &chat.ToolOptions[refund, string]{Policy: ledger.PolicyIdempotent})
 }

@@ -21,7 +21,7 @@ import (
 // needs no handler and no connection, and outlives the process.
 //
 // Timeout and Policy of the tool apply only to Run: if Run was interrupted, the call is handed off again if the policy is
-// Idempotent, up to 5 times in total, and is unknown otherwise. An error of Run ends the call. A stop ends the reply, but
+// PolicyIdempotent, up to 5 times in total, and is unknown otherwise. An error of Run ends the call. A stop ends the reply, but
 // not a call that was handed off, except a call of an [AgentTool] or a [PoolTool].
 type External struct {
 	// Within bounds the time from the start of Run to Complete. After it the call has the state [CallUnknown], and the model

@@ -202,7 +202,7 @@ func TestExternalCallOutlivesRestart(t *testing.T) {
 			var keys []string
 			m := &stepsModel{steps: [][]string{{"a", "slow"}}}
 			slow := sleeper("slow", 20*time.Second, false)
-			slow.Policy = ledger.Idempotent
+			slow.Policy = ledger.PolicyIdempotent
 			class := countingClassOf(&countingState{}, &handlers{
 				Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {
 					return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{
@@ -267,7 +267,7 @@ func TestResultIsUsedOnce(t *testing.T) {
 	m := &stepsModel{steps: [][]string{{"a", "slow"}}}
 	runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool {
 		slow := sleeper("slow", 20*time.Second, false)
-		slow.Policy = ledger.Idempotent
+		slow.Policy = ledger.PolicyIdempotent
 		return []chat.Tool{externalTool(&key, chat.External{}), slow}
 	}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		h.Advance(time.Second)
@@ -299,7 +299,7 @@ func TestExternalCallThatIsNotHandedOver(t *testing.T) {
 		"interrupted": {0, func(ctx context.Context, p *countingAgent, _ int) (any, error) {
 			return nil, p.Object().Abort(ctx, errors.New("enough"), nil)
 		}, "unknown", "output-error The call was interrupted. Whether it took effect is not known.", 1},
-		"handed over again": {ledger.Idempotent, func(ctx context.Context, p *countingAgent, runs int) (any, error) {
+		"handed over again": {ledger.PolicyIdempotent, func(ctx context.Context, p *countingAgent, runs int) (any, error) {
 			if runs < 3 {
 				return nil, p.Object().Abort(ctx, errors.New("enough"), nil)
 			}
@@ -522,7 +522,7 @@ func delegatingClass(m chat.Model, e chat.External) dohost.Class {
 			_, err := agent.Enqueue(ctx, p, handOver, c.Key, &agent.QueueOptions{ID: c.Key, Retry: often})
 			return nil, err
 		})
-		tool.Policy = ledger.Idempotent
+		tool.Policy = ledger.PolicyIdempotent
 		return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{tool}})
 	}}, agent.OnSchedule(handOver, func(p *countingAgent, ctx context.Context, key string) error {
 		return executors.Get(p.Object(), "x").Do(ctx, func(ctx context.Context, x *executor) error {

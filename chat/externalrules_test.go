@@ -85,7 +85,7 @@ func TestToolBecomesExternal(t *testing.T) {
 					}
 					return nil, nil
 				})
-				tool.Policy = ledger.Idempotent
+				tool.Policy = ledger.PolicyIdempotent
 				if (runs == 0) != back {
 					tool.External = nil
 				}
@@ -615,7 +615,7 @@ func TestExternalCallWithinEndsDuringRun(t *testing.T) {
 						key, runs = c.Key, runs+1
 						return nil, dohost.Sleep(ctx, 30*time.Second)
 					})
-					tool.Policy = ledger.Idempotent
+					tool.Policy = ledger.PolicyIdempotent
 					return []chat.Tool{tool}
 				}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 					h.Advance(8 * time.Second)
@@ -643,7 +643,7 @@ func TestRecoveryStopKeepsExternalCall(t *testing.T) {
 				key := ""
 				m := &stepsModel{steps: [][]string{{"a", "slow"}}}
 				slow := sleeper("slow", 20*time.Second, false)
-				slow.Policy = ledger.Idempotent
+				slow.Policy = ledger.PolicyIdempotent
 				class := countingClassOf(&countingState{}, &handlers{
 					Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {
 						return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{externalTool(&key, chat.External{}), slow}})

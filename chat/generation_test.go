@@ -49,7 +49,7 @@ func storing(c *workerAgent, sink *chat.ChunkSink[chat.StoredChunk], w *chat.Wor
 		}
 		return w.Run(context.WithValue(ctx, writerKey{}, to), c, in)
 	}
-	return chat.NewTool(w.Name, "", run, &chat.ToolOptions[map[string]string, string]{Policy: ledger.Idempotent, Timeout: -1})
+	return chat.NewTool(w.Name, "", run, &chat.ToolOptions[map[string]string, string]{Policy: ledger.PolicyIdempotent, Timeout: -1})
 }
 
 // A worker that runs in a tool stores its chunks as a generation that names the one of the calling worker. Between two of them, a worker

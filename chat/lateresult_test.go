@@ -61,7 +61,7 @@ func TestResultsThatAreLate(t *testing.T) {
 	external := func(e chat.External) chat.Tool { t := externalTool(&key, e); t.KeepLate = true; return t }
 	within := func(t chat.Tool, d time.Duration) chat.Tool { t.Timeout = d; return t }
 	typed := func(t chat.Tool) chat.Tool { t.Output = chat.OutputOf[struct{ N int }](); return t }
-	idempotent := func(t chat.Tool) chat.Tool { t.Policy = ledger.Idempotent; return t }
+	idempotent := func(t chat.Tool) chat.Tool { t.Policy = ledger.PolicyIdempotent; return t }
 	handover := func(t chat.Tool) chat.Tool { t.External = &chat.External{}; return t }
 	const output, slow, stopped, expired = `"receipt"`, "The call took longer than 1s.", "", "The call was not completed in time."
 	no := errors.New("no stock")

@@ -44,11 +44,11 @@ type BlockKind string
 
 // The kinds of blocks, and which fields each has.
 const (
-	TextBlock       BlockKind = "text"        // Text
-	ReasoningBlock  BlockKind = "reasoning"   // Text, Metadata; only in a message with calls
-	FileBlock       BlockKind = "file"        // URL, MediaType, Name
-	ToolCallBlock   BlockKind = "tool-call"   // CallID, Name, JSON: the input
-	ToolResultBlock BlockKind = "tool-result" // CallID, Name, Text: the tool's result; Failed
+	BlockText       BlockKind = "text"        // Text
+	BlockReasoning  BlockKind = "reasoning"   // Text, Metadata; only in a message with calls
+	BlockFile       BlockKind = "file"        // URL, MediaType, Name
+	BlockToolCall   BlockKind = "tool-call"   // CallID, Name, JSON: the input
+	BlockToolResult BlockKind = "tool-result" // CallID, Name, Text: the tool's result; Failed
 )
 
 // Block is a piece of a [ModelMessage].
@@ -90,7 +90,7 @@ func (p *Prompt) ModelMessages(s Strategy) (list []ModelMessage, continues bool)
 	case s == ContinueRetry && p.Interrupted:
 		return list[:len(list)-1], false
 	default:
-		list = append(list, ModelMessage{RoleUser, []Block{{Kind: TextBlock, Text: continueText}}})
+		list = append(list, ModelMessage{RoleUser, []Block{{Kind: BlockText, Text: continueText}}})
 	}
 	return list, true
 }
@@ -101,7 +101,7 @@ func appendSteps(list []ModelMessage, m *Message) []ModelMessage {
 	var content, results []Block
 	flush := func() {
 		if len(results) == 0 { // providers want reasoning only together with calls
-			content = slices.DeleteFunc(content, func(b Block) bool { return b.Kind == ReasoningBlock })
+			content = slices.DeleteFunc(content, func(b Block) bool { return b.Kind == BlockReasoning })
 		}
 		if len(content) > 0 {
 			list = append(list, ModelMessage{m.Role, content})
@@ -116,20 +116,20 @@ func appendSteps(list []ModelMessage, m *Message) []ModelMessage {
 		case t == "step-start":
 			flush()
 		case t == "text" && p.Text("text") != "":
-			content = append(content, Block{Kind: TextBlock, Text: p.Text("text")})
+			content = append(content, Block{Kind: BlockText, Text: p.Text("text")})
 		case m.Role == RoleSystem:
 		case t == "file":
 			content = append(content, Block{
-				Kind: FileBlock, URL: p.Text("url"), MediaType: p.Text("mediaType"), Name: p.Text("filename"),
+				Kind: BlockFile, URL: p.Text("url"), MediaType: p.Text("mediaType"), Name: p.Text("filename"),
 			})
 		case m.Role != RoleAssistant, isBudgetCall(p):
 		case t == "reasoning":
-			content = append(content, Block{Kind: ReasoningBlock, Text: p.Text("text"), Metadata: p.Member("providerMetadata")})
+			content = append(content, Block{Kind: BlockReasoning, Text: p.Text("text"), Metadata: p.Member("providerMetadata")})
 		case uimessage.IsCall(p) && !uimessage.ProviderExecuted(p) && p.Text("state") != uimessage.InputStreaming && p.Text("toolCallId") != "":
 			id, name := p.Text("toolCallId"), uimessage.ToolName(p)
-			content = append(content, Block{Kind: ToolCallBlock, CallID: id, Name: name, JSON: inputOf(p)})
+			content = append(content, Block{Kind: BlockToolCall, CallID: id, Name: name, JSON: inputOf(p)})
 			text, failed := toolResultOf(p)
-			results = append(results, Block{Kind: ToolResultBlock, CallID: id, Name: name, Text: text, Failed: failed})
+			results = append(results, Block{Kind: BlockToolResult, CallID: id, Name: name, Text: text, Failed: failed})
 		}
 	}
 	flush()

@@ -16,14 +16,14 @@ func blocks(list []chat.ModelMessage) string {
 		fmt.Fprintf(&b, "%s:", m.Role)
 		for _, k := range m.Blocks {
 			switch k.Kind {
-			case chat.ToolCallBlock:
+			case chat.BlockToolCall:
 				fmt.Fprintf(&b, " call %s %s(%s)", k.CallID, k.Name, k.JSON)
-			case chat.ToolResultBlock:
+			case chat.BlockToolResult:
 				fmt.Fprintf(&b, " outcome %s %q %v", k.CallID, k.Text, k.Failed)
-			case chat.FileBlock:
+			case chat.BlockFile:
 				data, ok := k.Data()
 				fmt.Fprintf(&b, " file %s %s %q %v", k.Name, k.MediaType, data, ok)
-			case chat.ReasoningBlock:
+			case chat.BlockReasoning:
 				fmt.Fprintf(&b, " reasoning %q %s", k.Text, k.Metadata)
 			default:
 				fmt.Fprintf(&b, " %q", k.Text[:min(len(k.Text), 9)])

@@ -84,7 +84,7 @@ func NewTool[In, Out any](
 		t.Find = func(ctx context.Context, input json.RawMessage) (any, ledger.Answer, error) {
 			in, err := decodeInput[In](resolved, input)
 			if err != nil {
-				return nil, ledger.Unknown, err
+				return nil, ledger.AnswerUnknown, err
 			}
 			return o.Find(ctx, in)
 		}

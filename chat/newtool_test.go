@@ -103,7 +103,7 @@ func TestNewToolErrors(t *testing.T) {
 		"the function is nil": chat.NewTool[stay, int]("book", "", nil, nil),
 		"chan":                chat.NewTool("book", "", func(context.Context, endless) (int, error) { return 0, nil }, nil),
 		"the policy Reconcile needs Find": chat.NewTool("book", "", func(context.Context, stay) (int, error) { return 0, nil },
-			&chat.ToolOptions[stay, int]{Policy: ledger.Reconcile}),
+			&chat.ToolOptions[stay, int]{Policy: ledger.PolicyReconcile}),
 	} {
 		runTools(t, inputModel{"{}"}, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{tool} }, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 			err := countingAgents.Get(h, "polly").Do(ctx, func(ctx context.Context, p *countingAgent) error {
@@ -163,9 +163,9 @@ func TestNewToolFind(t *testing.T) {
 	tool := chat.NewTool("book", "", func(ctx context.Context, s stay) (string, error) {
 		return "run", dohost.Sleep(ctx, time.Second)
 	}, &chat.ToolOptions[stay, string]{
-		Policy: ledger.Reconcile,
+		Policy: ledger.PolicyReconcile,
 		Find: func(_ context.Context, s stay) (string, ledger.Answer, error) {
-			return "found for " + s.Guest, ledger.Done, nil
+			return "found for " + s.Guest, ledger.AnswerDone, nil
 		},
 	})
 	runTools(t, inputModel{`{"room":7,"guest":"ada"}`}, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{tool} }, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {

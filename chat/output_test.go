@@ -187,9 +187,9 @@ func TestOutputOfRun(t *testing.T) {
 		tool  chat.Tool
 		state string
 	}{
-		"valid":               {returns(validRooms, ledger.AtMostOnce), "completed"},
-		"invalid":             {returns(invalidRooms, ledger.AtMostOnce), "unknown"},
-		"invalid, idempotent": {returns(invalidRooms, ledger.Idempotent), "failed"},
+		"valid":               {returns(validRooms, ledger.PolicyAtMostOnce), "completed"},
+		"invalid":             {returns(invalidRooms, ledger.PolicyAtMostOnce), "unknown"},
+		"invalid, idempotent": {returns(invalidRooms, ledger.PolicyIdempotent), "failed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			runTools(t, &stepsModel{steps: [][]string{{"a"}}}, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{c.tool} },
@@ -208,7 +208,7 @@ func TestOutputOfRun(t *testing.T) {
 	t.Run("worker", func(t *testing.T) {
 		inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 			result := ""
-			w := chat.Worker[string, string]{Name: "w", Tools: []chat.Tool{returns(invalidRooms, ledger.Idempotent)}, Model: promptModel(func(p *chat.Prompt) []chat.Chunk {
+			w := chat.Worker[string, string]{Name: "w", Tools: []chat.Tool{returns(invalidRooms, ledger.PolicyIdempotent)}, Model: promptModel(func(p *chat.Prompt) []chat.Chunk {
 				if calls := callsOf(p); len(calls) > 0 {
 					result = calls[0].Text("errorText")
 					return says("done")

@@ -91,7 +91,7 @@ func TestPoolToolAcrossCellsAtEveryCall(t *testing.T) {
 // TestTaskAfterItsCancellation stops a reply whose task is on its way to a pool of another cell. The post arrives a minute later.
 func TestTaskAfterItsCancellation(t *testing.T) {
 	slow := sleeper("slow", 24*time.Hour, false)
-	slow.Policy = ledger.Idempotent
+	slow.Policy = ledger.PolicyIdempotent
 	tm := bookTeam(chat.PoolToolOptions[booking]{Timeout: 3 * time.Hour}, slow)
 	celltest.Once(t, &celltest.Scenario{
 		Classes: func() []dohost.Class { return []dohost.Class{tm.class(), pool.Class(nil)} }, Cell: cellOfPool,

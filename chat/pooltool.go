@@ -23,7 +23,7 @@ import (
 //     when the call has ended.
 //   - The pool keeps the task until its end is in the queue of this agent (pool.Notify). The callback completes the call.
 //   - The call accepts the first completion, so all of these may be repeated.
-//   - A task with the policy AtMostOnce is started once (pool.NewTask.Once).
+//   - A task with PolicyAtMostOnce is started once (pool.NewTask.Once).
 //   - If the call ends first, after a stop, a deletion or the end of its time, a fiber cancels the task. A post may be on its way from another
 //     host then, if its fiber had not ended when the call ended. In that case the cancellation posts a task that has ended, with the key: the late
 //     post finds it. Both are one batch.
@@ -43,8 +43,8 @@ type PoolToolOptions[In any] struct {
 	// Text returns the text of the task, which is the input of its worker. It is called with the turn, and again after an interruption. An
 	// error is the result of the call. Nil means the JSON of the input.
 	Text func(ctx context.Context, in In) (string, error)
-	// Policy decides about a call if a worker has started its task but has not reported the end. Zero means AtMostOnce: the call is
-	// [CallUnknown]. With Idempotent another worker gets the task, with the same key, up to the pool's MaxAttempts. Reconcile is an
+	// Policy decides about a call if a worker has started its task but has not reported the end. Zero means PolicyAtMostOnce: the call is
+	// [CallUnknown]. With PolicyIdempotent another worker gets the task, with the same key, up to the pool's MaxAttempts. PolicyReconcile is an
 	// error of [Answer].
 	Policy ledger.Policy
 	// Timeout bounds the time from the start of the call to the result. After it the call is [CallUnknown], and the task is cancelled. Zero
@@ -77,7 +77,7 @@ func PoolTool[In any](name, description string, o *PoolToolOptions[In]) Tool {
 	}
 	to := dohost.ID{Class: string(pool.Pools), Name: cmp.Or(own.Pool, defaultPool)}
 	role := cmp.Or(own.Role, name)
-	own.Policy = cmp.Or(own.Policy, ledger.AtMostOnce)
+	own.Policy = cmp.Or(own.Policy, ledger.PolicyAtMostOnce)
 	within := max(0, cmp.Or(own.Timeout, taskTimeout)) // negative: no bound, which is 0 for External
 	run := func(ctx context.Context, in In) (any, error) {
 		of, ok := ctx.Value(callContextKey{}).(callContext)
@@ -88,12 +88,12 @@ func PoolTool[In any](name, description string, o *PoolToolOptions[In]) Tool {
 		if err != nil {
 			return nil, ledger.NoEffect(err)
 		}
-		return nil, of.l.post(ctx, &of.call, to, &poolTask{role, text, own.Policy == ledger.AtMostOnce, taskWithin(within).Milliseconds()}, within)
+		return nil, of.l.post(ctx, &of.call, to, &poolTask{role, text, own.Policy == ledger.PolicyAtMostOnce, taskWithin(within).Milliseconds()}, within)
 	}
 	t := NewTool(name, description, run, &ToolOptions[In, any]{
-		Policy: ledger.Idempotent, External: &External{Within: within, Async: own.Async}, Output: own.Output, Approve: own.Approve, ApproveWithin: own.ApproveWithin,
+		Policy: ledger.PolicyIdempotent, External: &External{Within: within, Async: own.Async}, Output: own.Output, Approve: own.Approve, ApproveWithin: own.ApproveWithin,
 	})
-	if own.Policy != ledger.AtMostOnce && own.Policy != ledger.Idempotent {
+	if own.Policy != ledger.PolicyAtMostOnce && own.Policy != ledger.PolicyIdempotent {
 		t.err = errors.Join(t.err, fmt.Errorf("the Policy is %v: want AtMostOnce or Idempotent", own.Policy))
 	}
 	t.err = errors.Join(t.err, pool.CheckRole(role), to.Validate())

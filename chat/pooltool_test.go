@@ -103,7 +103,7 @@ func TestPoolTool(t *testing.T) {
 
 // TestPoolToolFailures compares the results of calls whose tasks fail.
 func TestPoolToolFailures(t *testing.T) {
-	once, again := chat.PoolToolOptions[booking]{}, chat.PoolToolOptions[booking]{Policy: ledger.Idempotent}
+	once, again := chat.PoolToolOptions[booking]{}, chat.PoolToolOptions[booking]{Policy: ledger.PolicyIdempotent}
 	lapse := func(t *testing.T, h *dohosttest.Host, _ pool.Hold) { h.Advance(10 * time.Minute) }
 	for name, c := range map[string]struct {
 		o    chat.PoolToolOptions[booking]
@@ -187,7 +187,7 @@ func TestPoolToolWithoutWorkerExpires(t *testing.T) {
 func wantCancelled(t *testing.T, h *dohosttest.Host) {
 	t.Helper()
 	list := inPool(t, h, (*pool.Pool).Tasks, pool.ListQuery{Role: "book"})
-	if len(list.Tasks) != 1 || list.Tasks[0].Status != pool.Failed || list.Tasks[0].Reason != "the call has ended" {
+	if len(list.Tasks) != 1 || list.Tasks[0].Status != pool.StatusFailed || list.Tasks[0].Reason != "the call has ended" {
 		t.Errorf("%+v", list.Tasks)
 	}
 }
@@ -305,7 +305,7 @@ func TestPoolToolIsNotPosted(t *testing.T) {
 // TestPoolToolOptions makes tools with invalid options.
 func TestPoolToolOptions(t *testing.T) {
 	for want, tool := range map[string]chat.Tool{
-		"the Policy is":                     chat.PoolTool("book", "", &chat.PoolToolOptions[booking]{Policy: ledger.Reconcile}),
+		"the Policy is":                     chat.PoolTool("book", "", &chat.PoolToolOptions[booking]{Policy: ledger.PolicyReconcile}),
 		"role is \"a b\"":                   chat.PoolTool("book", "", &chat.PoolToolOptions[booking]{Role: "a b"}),
 		"name":                              chat.PoolTool("book", "", &chat.PoolToolOptions[booking]{Pool: strings.Repeat("x", 10_000)}),
 		"ApproveWithin is for tools":        chat.PoolTool("book", "", &chat.PoolToolOptions[booking]{ApproveWithin: time.Hour}),

@@ -17,7 +17,7 @@ import (
 
 // lookups are the operations of the tool of streamPaused.
 var lookups = ledger.Kind[string, string]{
-	Name: "lookup", Same: ledger.Whole[string], Policy: ledger.Idempotent, Unknown: func(ledger.ID, string) string { return "unknown" },
+	Name: "lookup", Same: ledger.Whole[string], Policy: ledger.PolicyIdempotent, Unknown: func(ledger.ID, string) string { return "unknown" },
 }
 
 // streamPaused streams a text and a call of a tool, and after the result another text with the result. The tool is an operation of the ledger,
@@ -72,8 +72,9 @@ func TestToolPausesStreamTo(t *testing.T) {
 
 func pauseStream(t *testing.T, interrupted bool) {
 	chunks := chat.StoredChunks("chunks", nil)
-	class := agent.Bind(workerAgents, func(_ context.Context, a *agent.Agent[struct{}]) (*workerAgent, error) { return &workerAgent{a}, nil }, nil)
-	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{ledger.Declare(class, &lookups)}}, func(t *testing.T, h *dohosttest.Host) {
+	class := agent.Bind(workerAgents, func(_ context.Context, a *agent.Agent[struct{}]) (*workerAgent, error) { return &workerAgent{a}, nil },
+		&agent.Handlers[workerAgent, struct{}]{Extensions: []dohost.ClassExtension{ledger.Declare(&lookups)}})
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
 		text, ran := "", 0
 		stream := func() *dohosttest.Client {
 			return h.Client(func(ctx context.Context) error {

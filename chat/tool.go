@@ -15,13 +15,13 @@ type Tool struct {
 	// ctx has the values of the handler's context, and ends with the reply; [CallFrom] returns the call. The result is
 	// encoded as JSON; the model receives the text of an error. Nil means that a client runs the tool.
 	Run func(ctx context.Context, input json.RawMessage) (any, error)
-	// Policy decides about a call that the end of an incarnation interrupted. Zero means AtMostOnce: the call does not run
-	// again, and the model receives an error which states that the effect is unknown. Idempotent runs the call again, with the
-	// same [Call].Key, up to 5 times in total. Reconcile calls Find, and runs the call again only after NotDone. An error of
-	// Run does not lead to another run. With AtMostOnce and Reconcile, an error that is not marked with [ledger.NoEffect]
+	// Policy decides about a call that the end of an incarnation interrupted. Zero means PolicyAtMostOnce: the call does not run
+	// again, and the model receives an error which states that the effect is unknown. PolicyIdempotent runs the call again, with the
+	// same [Call].Key, up to 5 times in total. PolicyReconcile calls Find, and runs the call again only after AnswerNotDone. An error of
+	// Run does not lead to another run. With PolicyAtMostOnce and PolicyReconcile, an error that is not marked with [ledger.NoEffect]
 	// leaves the call in the state [CallUnknown]; so does any error after an interruption.
 	Policy ledger.Policy
-	// Find asks the other side about an interrupted call. Required for Reconcile; nil for the other policies. It is called
+	// Find asks the other side about an interrupted call. Required for PolicyReconcile; nil for the other policies. It is called
 	// like Run.
 	Find func(ctx context.Context, input json.RawMessage) (any, ledger.Answer, error)
 	// Timeout bounds the time of a run and of Find together. After that ctx ends, and the model receives an error. A later
@@ -40,7 +40,7 @@ type Tool struct {
 	// that no call waits.
 	Approve *Approval
 	// Unrecorded is for a tool of a [Worker] that stores its effects itself, under the Key of its [Call]: a call is not an operation of
-	// the ledger, and a repeated run calls the tool again, with the same Key. It needs the policy Idempotent. [Answer] returns an error
+	// the ledger, and a repeated run calls the tool again, with the same Key. It needs PolicyIdempotent. [Answer] returns an error
 	// for it. If a call returns an [agent.PostponeError], even a wrapped one, the run ends with that error when the other calls of the
 	// step have ended.
 	Unrecorded bool

@@ -38,7 +38,7 @@ func TestPanicOfToolEndsIncarnation(t *testing.T) {
 		ends    bool // the incarnation
 	}{
 		"AtMostOnce": {0, false, 1, "output-error The call was interrupted. Whether it took effect is not known.", "unknown", true},
-		"Idempotent": {ledger.Idempotent, false, 2, `output-available "ok"`, "completed", true},
+		"Idempotent": {ledger.PolicyIdempotent, false, 2, `output-available "ok"`, "completed", true},
 		"recovered":  {0, true, 1, "output-error the tool panicked: bad", "unknown", false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -55,7 +55,7 @@ func (k *toolCalls) toolAnswered(ctx context.Context, conn *agent.Conn, data []b
 		return err
 	case of == "":
 		return k.sendRefusal(ctx, conn, fmt.Errorf("chat: no tool call has the id %q", f.CallID))
-	case how == uimessage.Refused:
+	case how == uimessage.EffectRefused:
 		return k.sendRefusal(ctx, conn, fmt.Errorf("chat: the tool call %q is not waiting for this result or approval", f.CallID))
 	case f.invalid != nil: // the model gets the error, and so does the client that has to be corrected
 		err = k.sendRefusal(ctx, conn, fmt.Errorf("%w (the tool call %q)", f.invalid, f.CallID))
@@ -117,22 +117,22 @@ func (k *toolCalls) applyAnswer(ctx context.Context, f *answerFrame, continues b
 func (k *toolCalls) applyAnswerOnce(ctx context.Context, f *answerFrame, continues bool) (message string, how uimessage.Effect, err error) {
 	row, ok, err := k.conv.running(ctx)
 	if err != nil {
-		return "", uimessage.Refused, err
+		return "", uimessage.EffectRefused, err
 	}
 	if ok {
 		l, err := k.conv.loadLive(ctx, row)
 		if err != nil {
-			return "", uimessage.Refused, err
+			return "", uimessage.EffectRefused, err
 		}
 		if p, ok := l.call(f.CallID); ok {
 			how, call := f.EffectOn(p, l.serverRuns(f.CallID)), l.calls[f.CallID]
 			if !continues && k.refusesClient(&call, f) {
-				return row.Message, uimessage.Refused, &clientBudgetError{l.partial()}
+				return row.Message, uimessage.EffectRefused, &clientBudgetError{l.partial()}
 			}
-			if how == uimessage.Applied && call.inProgress() {
-				how = uimessage.Repeated
+			if how == uimessage.EffectApplied && call.inProgress() {
+				how = uimessage.EffectRepeated
 			}
-			if how != uimessage.Applied {
+			if how != uimessage.EffectApplied {
 				return row.Message, how, k.notApplied(ctx, f, how, &call)
 			}
 			f.amend(&call)
@@ -146,17 +146,17 @@ func (k *toolCalls) applyAnswerOnce(ctx context.Context, f *answerFrame, continu
 	}
 	r, m, call, err := k.messageOf(ctx, f.CallID)
 	if err != nil || r.ID == "" {
-		return "", uimessage.Refused, err
+		return "", uimessage.EffectRefused, err
 	}
 	p, _ := uimessage.Call(&m, f.CallID)
 	how = f.EffectOn(p, call.Runs == runsOnServer)
 	if !continues && k.refusesClient(&call, f) {
-		return m.ID, uimessage.Refused, &clientBudgetError{m}
+		return m.ID, uimessage.EffectRefused, &clientBudgetError{m}
 	}
-	if how == uimessage.Applied && call.inProgress() {
-		how = uimessage.Repeated
+	if how == uimessage.EffectApplied && call.inProgress() {
+		how = uimessage.EffectRepeated
 	}
-	if how != uimessage.Applied {
+	if how != uimessage.EffectApplied {
 		return m.ID, how, k.notApplied(ctx, f, how, &call)
 	}
 	f.amend(&call)
@@ -168,9 +168,9 @@ func (k *toolCalls) applyAnswerOnce(ctx context.Context, f *answerFrame, continu
 		return k.conv.continueMessage(ctx, m.ID, false)
 	})
 	if err != nil {
-		return m.ID, uimessage.Applied, err
+		return m.ID, uimessage.EffectApplied, err
 	}
-	return m.ID, uimessage.Applied, k.clients.broadcast(ctx, updatedFrame{frameUpdated, m}, k.clients.openConns())
+	return m.ID, uimessage.EffectApplied, k.clients.broadcast(ctx, updatedFrame{frameUpdated, m}, k.clients.openConns())
 }
 
 // amend replaces an invalid result by an error.
@@ -182,7 +182,7 @@ func (f *answerFrame) amend(call *callRow) {
 
 // notApplied records a decision that has no effect.
 func (k *toolCalls) notApplied(ctx context.Context, f *answerFrame, how uimessage.Effect, call *callRow) error {
-	if how != uimessage.Repeated || f.Approved == nil || call.ID == "" {
+	if how != uimessage.EffectRepeated || f.Approved == nil || call.ID == "" {
 		return nil
 	}
 	action := ApprovalDenied

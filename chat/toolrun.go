@@ -28,7 +28,9 @@ const (
 )
 
 // repeats reports whether an interrupted call of the tool runs again, or asks the other side.
-func (t *Tool) repeats() bool { return t.Policy == ledger.Idempotent || t.Policy == ledger.Reconcile }
+func (t *Tool) repeats() bool {
+	return t.Policy == ledger.PolicyIdempotent || t.Policy == ledger.PolicyReconcile
+}
 
 // check returns an error for a tool with contradicting fields.
 func (t *Tool) check() error {
@@ -42,7 +44,7 @@ func (t *Tool) check() error {
 		return wrong(t.Output.check().Error())
 	case t.Approve != nil && t.Approve.Within < 0:
 		return wrong("Approve.Within is negative")
-	case t.Policy > ledger.Reconcile:
+	case t.Policy > ledger.PolicyReconcile:
 		return wrong("want a Policy of package ledger")
 	case t.Run == nil && (t.Policy != 0 || t.Find != nil):
 		return wrong("Policy and Find are for tools with Run")
@@ -52,11 +54,11 @@ func (t *Tool) check() error {
 		return wrong("External needs Run, which hands the call over")
 	case t.External != nil && t.External.Within < 0:
 		return wrong("External.Within is negative")
-	case t.External != nil && t.Policy == ledger.Reconcile:
+	case t.External != nil && t.Policy == ledger.PolicyReconcile:
 		return wrong("External allows the policies AtMostOnce and Idempotent")
-	case t.Unrecorded && t.Policy != ledger.Idempotent:
+	case t.Unrecorded && t.Policy != ledger.PolicyIdempotent:
 		return wrong("Unrecorded needs the policy Idempotent")
-	case (t.Policy == ledger.Reconcile) != (t.Find != nil):
+	case (t.Policy == ledger.PolicyReconcile) != (t.Find != nil):
 		return wrong("the policy Reconcile needs Find, and no other policy calls it")
 	}
 	return nil
@@ -282,9 +284,9 @@ func (run *toolRun) do(ctx context.Context) (any, error) {
 	input := rawjson.OrNull(run.part.Member("input"))
 	if run.again && run.tool.Find != nil {
 		switch out, answer, err := run.tool.Find(ctx, input); {
-		case err == nil && answer == ledger.Done:
+		case err == nil && answer == ledger.AnswerDone:
 			return out, nil
-		case err != nil || answer != ledger.NotDone:
+		case err != nil || answer != ledger.AnswerNotDone:
 			return nil, stillUnknownError{err}
 		}
 		run.again = false // the interrupted run had no effect
@@ -330,7 +332,7 @@ func (run *toolRun) certain(failed error) bool {
 		return true
 	}
 	_, unknown := errors.AsType[stillUnknownError](failed)
-	return run.tool.Policy == ledger.Idempotent && !unknown && !errors.Is(failed, errToolTimeout)
+	return run.tool.Policy == ledger.PolicyIdempotent && !unknown && !errors.Is(failed, errToolTimeout)
 }
 
 // sendResult sends the result of a call. The stream of the reply ignores it if Complete has ended the call.

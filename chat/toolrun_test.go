@@ -289,7 +289,7 @@ func TestToolCallRepetitionIsBounded(t *testing.T) {
 	m := &stepsModel{steps: [][]string{{"a"}}}
 	runs, keys := 0, map[string]bool{}
 	runTools(t, m, chat.Options{Recovery: chat.Recovery{MaxAttempts: 100}}, func(p *countingAgent) []chat.Tool {
-		return []chat.Tool{{ToolSpec: chat.ToolSpec{Name: "a"}, Policy: ledger.Idempotent, Run: func(ctx context.Context, _ json.RawMessage) (any, error) {
+		return []chat.Tool{{ToolSpec: chat.ToolSpec{Name: "a"}, Policy: ledger.PolicyIdempotent, Run: func(ctx context.Context, _ json.RawMessage) (any, error) {
 			c, _ := chat.CallFrom(ctx)
 			keys[c.Key] = true
 			runs++
@@ -309,10 +309,10 @@ func TestFindIsOnlyForInterruptedCalls(t *testing.T) {
 	finds := 0
 	runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool {
 		tool := sleeper("a", time.Second, false)
-		tool.Policy = ledger.Reconcile
+		tool.Policy = ledger.PolicyReconcile
 		tool.Find = func(context.Context, json.RawMessage) (any, ledger.Answer, error) {
 			finds++
-			return nil, ledger.Unknown, errors.New("no answer")
+			return nil, ledger.AnswerUnknown, errors.New("no answer")
 		}
 		return []chat.Tool{tool}
 	}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
@@ -330,15 +330,17 @@ func TestFindIsOnlyForInterruptedCalls(t *testing.T) {
 }
 
 func TestToolOptions(t *testing.T) {
-	find := func(context.Context, json.RawMessage) (any, ledger.Answer, error) { return nil, ledger.Unknown, nil }
+	find := func(context.Context, json.RawMessage) (any, ledger.Answer, error) {
+		return nil, ledger.AnswerUnknown, nil
+	}
 	run := func(context.Context, json.RawMessage) (any, error) { return nil, nil }
 	for want, tool := range map[string]chat.Tool{
 		"Approve.Within is negative":         {Run: run, Approve: &chat.Approval{Within: -1}},
 		"want a Policy of package ledger":    {Run: run, Policy: 9},
-		"Policy and Find are for tools with": {Policy: ledger.Idempotent},
-		"the policy Reconcile needs Find":    {Run: run, Policy: ledger.Reconcile},
+		"Policy and Find are for tools with": {Policy: ledger.PolicyIdempotent},
+		"the policy Reconcile needs Find":    {Run: run, Policy: ledger.PolicyReconcile},
 		"no other policy calls it":           {Run: run, Find: find},
-		"Unrecorded is for tools of a":       {Run: run, Policy: ledger.Idempotent, Unrecorded: true},
+		"Unrecorded is for tools of a":       {Run: run, Policy: ledger.PolicyIdempotent, Unrecorded: true},
 	} {
 		tool.Name = "a"
 		m := &stepsModel{steps: [][]string{{"a"}}}
@@ -366,9 +368,9 @@ func TestToolErrorStates(t *testing.T) {
 		want   string
 	}{
 		"no policy":              {0, errRefused, "unknown"},
-		"at most once":           {ledger.AtMostOnce, errRefused, "unknown"},
-		"at most once, a proof":  {ledger.AtMostOnce, ledger.NoEffect(errRefused), "failed"},
-		"idempotent":             {ledger.Idempotent, errRefused, "failed"},
+		"at most once":           {ledger.PolicyAtMostOnce, errRefused, "unknown"},
+		"at most once, a proof":  {ledger.PolicyAtMostOnce, ledger.NoEffect(errRefused), "failed"},
+		"idempotent":             {ledger.PolicyIdempotent, errRefused, "failed"},
 		"no policy, and a proof": {0, ledger.NoEffect(errRefused), "failed"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -447,15 +449,15 @@ func TestToolPoliciesAtEveryPoint(t *testing.T) {
 			return "receipt", err
 		}}
 	}
-	reconcile := service(&found, "found", ledger.Reconcile)
+	reconcile := service(&found, "found", ledger.PolicyReconcile)
 	reconcile.Find = func(ctx context.Context, _ json.RawMessage) (any, ledger.Answer, error) {
 		if c, _ := chat.CallFrom(ctx); found.Effects(c.Key) > 0 {
-			return "receipt", ledger.Done, nil
+			return "receipt", ledger.AnswerDone, nil
 		}
-		return nil, ledger.NotDone, nil
+		return nil, ledger.AnswerNotDone, nil
 	}
 	class := toolClass(m, chat.Options{}, func(*countingAgent) []chat.Tool {
-		return []chat.Tool{service(&once, "once", 0), service(&again, "again", ledger.Idempotent), reconcile}
+		return []chat.Tool{service(&once, "once", 0), service(&again, "again", ledger.PolicyIdempotent), reconcile}
 	})
 	all := &testClients{}
 	s := scenario(&countingState{}, all, class)

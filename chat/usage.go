@@ -23,38 +23,38 @@ type Usage struct {
 	Estimated bool
 }
 
-// CallOutcome is the state of a [ModelCall]: running, or how the call has ended.
-type CallOutcome string
+// ModelCallOutcome is the state of a [ModelCall]: running, or how the call has ended.
+type ModelCallOutcome string
 
 // The outcomes.
 const (
-	ModelCallRunning     CallOutcome = "running"
-	ModelCallCompleted   CallOutcome = "completed"
-	ModelCallFailed      CallOutcome = "failed"      // the model, or the receiver of its chunks, has returned an error
-	ModelCallStopped     CallOutcome = "stopped"     // its context has ended: a client has stopped the reply, or a time limit
-	ModelCallInterrupted CallOutcome = "interrupted" // by the end of an incarnation
+	ModelCallRunning     ModelCallOutcome = "running"
+	ModelCallCompleted   ModelCallOutcome = "completed"
+	ModelCallFailed      ModelCallOutcome = "failed"      // the model, or the receiver of its chunks, has returned an error
+	ModelCallStopped     ModelCallOutcome = "stopped"     // its context has ended: a client has stopped the reply, or a time limit
+	ModelCallInterrupted ModelCallOutcome = "interrupted" // by the end of an incarnation
 )
 
-// CallPurpose is the reason for a model call.
-type CallPurpose string
+// Purpose is the reason for a model call.
+type Purpose string
 
 // The purposes.
 const (
-	PurposeReply   CallPurpose = "reply"   // a step of [Answer]
-	PurposeWorker  CallPurpose = "worker"  // a step of a [Worker], also within a reply
-	PurposeSummary CallPurpose = "summary" // see [History]
+	PurposeReply   Purpose = "reply"   // a step of [Answer]
+	PurposeWorker  Purpose = "worker"  // a step of a [Worker], also within a reply
+	PurposeSummary Purpose = "summary" // see [History]
 )
 
 // ModelCall is a call of a model.
 type ModelCall struct {
 	Number   uint64 // in the order of the calls of the agent, from 1 without a gap
-	Purpose  CallPurpose
+	Purpose  Purpose
 	Worker   string // the name of the worker; empty for other purposes
 	Request  string // the id of the request whose reply, or a worker in it, made the call; otherwise empty
 	Message  string // the id of the message of that reply; otherwise empty
 	Began    time.Time
 	Duration time.Duration // until the end of the call, or until the row was last written
-	Outcome  CallOutcome
+	Outcome  ModelCallOutcome
 	Usage
 }
 
@@ -156,15 +156,15 @@ func objectOf(a agent.Ref) (*dohost.State, error) {
 	return of.Object(), nil
 }
 
-// ShowUsage returns c with details for operators: the model calls and their totals, as for a chat agent. It is for agents without a
-// conversation that run workers, such as the agents of package inbox. A class of [Bind] already has these details: [dohost.Open] returns an
-// error if ShowUsage was called for it.
-func ShowUsage(c dohost.Class) dohost.Class {
-	return dohost.ExtendClass(c, &dohost.ClassExtension{
+// ShowUsage returns an extension with details for operators: the model calls and their totals, as for a chat agent. It is for agents without
+// a conversation that run workers, such as the agents of package inbox: see Extensions in [agent.Handlers]. A class of [Bind] already has
+// these details: [dohost.Open] returns an error for ShowUsage in it.
+func ShowUsage() dohost.ClassExtension {
+	return dohost.ClassExtension{
 		Kinds: []string{detailUsage, detailModelCall},
 		Inspect: func(_ context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
 			return func(yield func(dohost.Resource, error) bool) { inspectUsage(v, yield) }
 		},
 		Admin: func(context.Context, *dohost.State, any, *dohost.AdminRequest) (bool, error) { return false, nil },
-	})
+	}
 }

@@ -318,7 +318,8 @@ func TestUsageIsBounded(t *testing.T) {
 // An agent without a conversation can have its calls listed.
 func TestShowUsage(t *testing.T) {
 	w := &chat.Worker[string, string]{Name: "w", Model: &meteredModel{words: 1, reports: []chat.Usage{{InputTokens: 1200, CachedInputTokens: 200, OutputTokens: 2, Cost: 1_500_000}}}}
-	class := chat.ShowUsage(agent.Bind(workerAgents, func(_ context.Context, a *agent.Agent[struct{}]) (*workerAgent, error) { return &workerAgent{a}, nil }, nil))
+	class := agent.Bind(workerAgents, func(_ context.Context, a *agent.Agent[struct{}]) (*workerAgent, error) { return &workerAgent{a}, nil },
+		&agent.Handlers[workerAgent, struct{}]{Extensions: []dohost.ClassExtension{chat.ShowUsage()}})
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
 		err := workerAgents.Get(h, "7").Do(t.Context(), func(ctx context.Context, c *workerAgent) error {
 			_, err := w.Run(ctx, c, "x")
@@ -336,4 +337,21 @@ func TestShowUsage(t *testing.T) {
 			t.Errorf("%v\n%s", err, strings.Join(lines, "\n"))
 		}
 	})
+}
+
+// A class of chat agents has the details of ShowUsage already.
+func TestShowUsageOfChat(t *testing.T) {
+	class := chat.Bind(countingAgents, func(_ context.Context, a *chat.Agent[struct{}]) (*countingAgent, error) {
+		return &countingAgent{Agent: a}, nil
+	}, &chat.Handlers[countingAgent, struct{}]{
+		Reply: func(*countingAgent, context.Context, *chat.Reply) error { return nil },
+		Agent: agent.Handlers[countingAgent, struct{}]{Extensions: []dohost.ClassExtension{chat.ShowUsage()}},
+	})
+	host, err := dohost.Open(t.TempDir(), nil, class)
+	if err == nil {
+		_ = host.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), `two extensions with the kind "usage"`) {
+		t.Errorf("Open: %v", err)
+	}
 }

@@ -34,7 +34,8 @@ func (m resumableFunc) ResumeStream(ctx context.Context, p *chat.Prompt) iter.Se
 }
 
 func shownWorkerAgents() dohost.Class {
-	return chat.ShowUsage(agent.Bind(workerAgents, func(_ context.Context, a *agent.Agent[struct{}]) (*workerAgent, error) { return &workerAgent{a}, nil }, nil))
+	return agent.Bind(workerAgents, func(_ context.Context, a *agent.Agent[struct{}]) (*workerAgent, error) { return &workerAgent{a}, nil },
+		&agent.Handlers[workerAgent, struct{}]{Extensions: []dohost.ClassExtension{chat.ShowUsage()}})
 }
 
 func runWorkerAgent(t *testing.T, f func(t *testing.T, ctx context.Context, h *dohosttest.Host)) {

@@ -17,7 +17,7 @@ type meter struct {
 	price            func(Usage) int64
 	budget           Budget
 	keep             time.Duration // see Options.KeepUsage
-	purpose          CallPurpose
+	purpose          Purpose
 	worker           string
 	request, message string
 	panicked         error // of price; reported at the end of the call
@@ -27,7 +27,7 @@ type meter struct {
 type meterKey struct{}
 
 // meter returns the meter of a conversation.
-func (s *shared) meter(p CallPurpose) *meter {
+func (s *shared) meter(p Purpose) *meter {
 	o := s.options()
 	return &meter{st: s.object(), price: o.Price, budget: o.Budget, keep: o.KeepUsage, purpose: p}
 }
@@ -268,7 +268,7 @@ func (u *usageCall) storeNow(ctx context.Context) error {
 }
 
 // store writes the row with the present amounts.
-func (u *usageCall) store(ctx context.Context, o CallOutcome) error {
+func (u *usageCall) store(ctx context.Context, o ModelCallOutcome) error {
 	row := u.row
 	row.Model, row.Outcome, row.Stated, row.Amounts = u.known.Model, o, u.known.Cost, u.amounts()
 	if !u.asked {

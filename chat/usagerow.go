@@ -60,12 +60,12 @@ func (a *usageAmounts) usage() Usage {
 // modelCallRow is a call of a model. Its amounts count one call.
 type modelCallRow struct {
 	Number           uint64
-	Purpose          CallPurpose
+	Purpose          Purpose
 	Worker           string `msgpack:",omitempty"`
 	Request, Message string `msgpack:",omitempty"`
 	Model            string
 	Epoch            string // of the incarnation
-	Outcome          CallOutcome
+	Outcome          ModelCallOutcome
 	Began            int64
 	// Step is the number of the steps of the message when the call began, the open one included.
 	Step int `msgpack:",omitempty"`

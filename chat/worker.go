@@ -208,7 +208,7 @@ func inputMessages(in any, input []byte) []Message {
 }
 
 // Tool returns the worker as a tool of [Answer], or of another worker. In must be a struct: see [NewTool]. Its policy is
-// Idempotent: an interrupted call runs the worker again, and its tools repeat the calls of the interrupted run. The tool has
+// PolicyIdempotent: an interrupted call runs the worker again, and its tools repeat the calls of the interrupted run. The tool has
 // no Timeout.
 //
 // A worker with missing or contradicting fields is an error of [Answer].
@@ -224,7 +224,7 @@ func (w *Worker[In, Out]) Tool() Tool {
 			err = fmt.Errorf("%w. The reply was allowed to continue since then: call the tool again if its result is still needed", err)
 		}
 		return out, err
-	}, &ToolOptions[In, Out]{Policy: ledger.Idempotent, Timeout: -1})
+	}, &ToolOptions[In, Out]{Policy: ledger.PolicyIdempotent, Timeout: -1})
 	t.err = cmp.Or(t.err, w.check())
 	return t
 }

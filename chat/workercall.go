@@ -253,14 +253,14 @@ func (r *workerRun) toolKind(t *Tool) *ledger.Kind[json.RawMessage, json.RawMess
 	}
 	switch t.Policy {
 	case 0:
-		k.Policy = ledger.AtMostOnce
-	case ledger.Idempotent:
+		k.Policy = ledger.PolicyAtMostOnce
+	case ledger.PolicyIdempotent:
 		k.NoEffect = func(error) bool { return true } // the model gets the error; a repetition of the call is harmless
-	case ledger.Reconcile:
+	case ledger.PolicyReconcile:
 		k.Find = func(ctx context.Context, id ledger.ID, input json.RawMessage) (out json.RawMessage, answer ledger.Answer, err error) {
 			held := dohost.HoldTurn(ctx, func(ctx context.Context) error {
 				var v any
-				if v, answer, err = t.Find(r.toolContext(ctx, t, id, input), input); err == nil && answer == ledger.Done {
+				if v, answer, err = t.Find(r.toolContext(ctx, t, id, input), input); err == nil && answer == ledger.AnswerDone {
 					out, err = encodeOutput(v)
 				}
 				return nil

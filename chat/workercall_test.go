@@ -86,7 +86,7 @@ func TestWorkerCallContext(t *testing.T) {
 func TestWorkerEqualRuns(t *testing.T) {
 	var keys []string
 	w := &chat.Worker[string, string]{
-		Name: "w", Tools: []chat.Tool{keyTool("a", ledger.Idempotent, &keys, nil)}, Model: inSteps("done", []string{"a:1", "a:1"}, []string{"a:1"}),
+		Name: "w", Tools: []chat.Tool{keyTool("a", ledger.PolicyIdempotent, &keys, nil)}, Model: inSteps("done", []string{"a:1", "a:1"}, []string{"a:1"}),
 	}
 	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
 		run := func(ctx context.Context, input string) (n int) {
@@ -155,7 +155,9 @@ func TestWorkerEqualRunsInHandler(t *testing.T) {
 // runs again.
 func TestWorkerErrorsOfTools(t *testing.T) {
 	refused := errors.New("refused")
-	found := func(context.Context, json.RawMessage) (any, ledger.Answer, error) { return nil, ledger.NotDone, nil }
+	found := func(context.Context, json.RawMessage) (any, ledger.Answer, error) {
+		return nil, ledger.AnswerNotDone, nil
+	}
 	const unknown = "Whether the call took effect is not known. refused"
 	for name, test := range map[string]struct {
 		policy  ledger.Policy
@@ -167,8 +169,8 @@ func TestWorkerErrorsOfTools(t *testing.T) {
 	}{
 		"at most once":             {0, refused, [2]string{unknown + ", " + unknown, unknown + ", " + unknown}, [2]int{1, 1}, 1, ledger.StatusUnknown},
 		"at most once, and proven": {0, ledger.NoEffect(refused), [2]string{"refused, 2", "2, 3"}, [2]int{2, 3}, 2, ledger.StatusCompleted},
-		"idempotent":               {ledger.Idempotent, refused, [2]string{"refused, 2", "2, 3"}, [2]int{2, 3}, 2, ledger.StatusCompleted},
-		"reconcile":                {ledger.Reconcile, refused, [2]string{"2, 3", "2, 3"}, [2]int{3, 3}, 2, ledger.StatusCompleted},
+		"idempotent":               {ledger.PolicyIdempotent, refused, [2]string{"refused, 2", "2, 3"}, [2]int{2, 3}, 2, ledger.StatusCompleted},
+		"reconcile":                {ledger.PolicyReconcile, refused, [2]string{"2, 3", "2, 3"}, [2]int{3, 3}, 2, ledger.StatusCompleted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var keys, results []string
@@ -178,7 +180,7 @@ func TestWorkerErrorsOfTools(t *testing.T) {
 				}
 				return nil
 			})
-			if test.policy == ledger.Reconcile {
+			if test.policy == ledger.PolicyReconcile {
 				tool.Find = found
 			}
 			steps := inSteps("done", []string{"a:1"}, []string{"a:1"})
@@ -236,7 +238,7 @@ func TestWorkerInputWithoutCanonicalForm(t *testing.T) {
 // TestWorkerEqualCallsAfterAnError makes two equal calls in one step, whose first fails. A third one repeats it.
 func TestWorkerEqualCallsAfterAnError(t *testing.T) {
 	var keys []string
-	tool := keyTool("a", ledger.Idempotent, &keys, func(run int) error {
+	tool := keyTool("a", ledger.PolicyIdempotent, &keys, func(run int) error {
 		if run == 1 {
 			return errors.New("refused")
 		}
@@ -290,7 +292,7 @@ func TestWorkerToolTimeout(t *testing.T) {
 
 // charges is a kind of operations that a tool performs itself.
 var charges = ledger.Kind[string, int]{
-	Name: "charge", Same: ledger.Whole[string], Policy: ledger.Idempotent, Unknown: func(ledger.ID, string) string { return "" },
+	Name: "charge", Same: ledger.Whole[string], Policy: ledger.PolicyIdempotent, Unknown: func(ledger.ID, string) string { return "" },
 }
 
 // TestWorkerToolWithLedger has a tool that performs two equal operations, and is interrupted between them by an error.
@@ -304,7 +306,7 @@ func TestWorkerToolWithLedger(t *testing.T) {
 			})
 		}
 		w := &chat.Worker[string, string]{Name: "w", Tools: []chat.Tool{{
-			ToolSpec: chat.ToolSpec{Name: "a"}, Policy: ledger.Idempotent,
+			ToolSpec: chat.ToolSpec{Name: "a"}, Policy: ledger.PolicyIdempotent,
 			Run: func(ctx context.Context, _ json.RawMessage) (any, error) {
 				runs++
 				if _, err := charge(ctx); err != nil || runs == 1 {
@@ -379,7 +381,8 @@ func TestWorkerKinds(t *testing.T) {
 	if n := len(w.Kinds()); n != 2 {
 		t.Errorf("%d kinds", n)
 	}
-	class := ledger.Declare(agent.Bind(workerAgents, func(_ context.Context, a *agent.Agent[struct{}]) (*workerAgent, error) { return &workerAgent{a}, nil }, nil), w.Kinds()...)
+	class := agent.Bind(workerAgents, func(_ context.Context, a *agent.Agent[struct{}]) (*workerAgent, error) { return &workerAgent{a}, nil },
+		&agent.Handlers[workerAgent, struct{}]{Extensions: []dohost.ClassExtension{ledger.Declare(w.Kinds()...)}})
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
 		run := func(ctx context.Context, c *workerAgent) error {
 			_, err := w.Run(ctx, c, "go")

@@ -22,7 +22,7 @@ func TestWorkerOnChunk(t *testing.T) {
 				var keys []string
 				w := &chat.Worker[string, string]{
 					Name: "w", Durable: durable, Model: inSteps("done", []string{"a:1"}),
-					Tools: []chat.Tool{keyTool("a", ledger.Idempotent, &keys, nil)},
+					Tools: []chat.Tool{keyTool("a", ledger.PolicyIdempotent, &keys, nil)},
 					OnChunk: func(ctx context.Context, chunk chat.Chunk) error {
 						if ctx.Value(key{}) != "mine" {
 							return failed

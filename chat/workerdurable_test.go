@@ -84,7 +84,7 @@ func TestWorkerDurableRecordsNoErrors(t *testing.T) {
 // not used.
 func TestWorkerDurableWithOtherResults(t *testing.T) {
 	var keys []string
-	tool := keyTool("a", ledger.Idempotent, &keys, func(run int) error {
+	tool := keyTool("a", ledger.PolicyIdempotent, &keys, func(run int) error {
 		if run == 1 {
 			return errors.New("refused")
 		}

@@ -46,12 +46,12 @@ func newWorkerShop(durable bool) *workerShop {
 	s.reset()
 	find := func(ctx context.Context, _ json.RawMessage) (any, ledger.Answer, error) {
 		if c, _ := chat.CallFrom(ctx); s.found.Effects(c.Key) > 0 {
-			return "receipt", ledger.Done, nil
+			return "receipt", ledger.AnswerDone, nil
 		}
-		return nil, ledger.NotDone, nil
+		return nil, ledger.AnswerNotDone, nil
 	}
-	again := s.tool("again", ledger.Idempotent, &s.again)
-	found := s.tool("found", ledger.Reconcile, &s.found)
+	again := s.tool("again", ledger.PolicyIdempotent, &s.again)
+	found := s.tool("found", ledger.PolicyReconcile, &s.found)
 	found.Find = find
 	steps := inSteps("helped", []string{"again:1", "again:1"})
 	helper := &chat.Worker[workerInput, string]{Name: "helper", Durable: durable, Tools: []chat.Tool{again}, Model: promptModel(func(p *chat.Prompt) []chat.Chunk {
@@ -143,8 +143,11 @@ const twoRuns agent.FiberKind[int] = "two"
 
 // class returns a class whose fiber runs the worker twice. distinct gives the runs different inputs.
 func (s *workerShop) class(distinct bool) dohost.Class {
-	return ledger.Declare(agent.Bind(workerAgents, func(_ context.Context, a *agent.Agent[struct{}]) (*workerAgent, error) { return &workerAgent{a}, nil },
-		&agent.Handlers[workerAgent, struct{}]{Options: agent.Options{MaxInterruptions: -1}},
+	return agent.Bind(workerAgents, func(_ context.Context, a *agent.Agent[struct{}]) (*workerAgent, error) { return &workerAgent{a}, nil },
+		&agent.Handlers[workerAgent, struct{}]{
+			Options:    agent.Options{MaxInterruptions: -1},
+			Extensions: []dohost.ClassExtension{ledger.Declare(s.worker.Kinds()...)},
+		},
 		agent.OnFiber(twoRuns, func(c *workerAgent, ctx context.Context, _ *agent.Fiber[int]) error {
 			for i := range 2 {
 				in := workerInput{}
@@ -161,7 +164,7 @@ func (s *workerShop) class(distinct bool) dohost.Class {
 			}
 			return nil
 		}, &agent.KindOptions{KeepCompleted: -1, KeepFailed: -1}),
-	), s.worker.Kinds()...)
+	)
 }
 
 // work starts the fiber, and waits for its end.
@@ -254,7 +257,7 @@ func TestWorkerInAnswerAtEveryPoint(t *testing.T) {
 		Of string `json:"of"`
 	}
 	w := &chat.Worker[input, string]{
-		Name: "worker", Tools: []chat.Tool{s.tool("once", 0, &s.once), s.tool("again", ledger.Idempotent, &s.again)},
+		Name: "worker", Tools: []chat.Tool{s.tool("once", 0, &s.once), s.tool("again", ledger.PolicyIdempotent, &s.again)},
 		Model: inSteps("done", []string{"once", "again"}, []string{"again"}),
 	}
 	m := &stepsModel{steps: [][]string{{"worker", "worker"}}}

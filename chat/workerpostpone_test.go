@@ -19,7 +19,7 @@ func TestWorkerPostpones(t *testing.T) {
 	ready := map[string]bool{}
 	waiting := func(name string, after time.Duration) chat.Tool {
 		return chat.Tool{
-			ToolSpec: chat.ToolSpec{Name: name}, Policy: ledger.Idempotent, Unrecorded: true,
+			ToolSpec: chat.ToolSpec{Name: name}, Policy: ledger.PolicyIdempotent, Unrecorded: true,
 			Run: func(ctx context.Context, _ json.RawMessage) (any, error) {
 				if !ready[name] {
 					return nil, &agent.PostponeError{After: after, Err: errors.New(name + " is not ready")}
@@ -33,7 +33,7 @@ func TestWorkerPostpones(t *testing.T) {
 	w := &chat.Worker[string, string]{
 		Name: "w", Durable: true,
 		Tools: []chat.Tool{waiting("a", time.Hour), waiting("c", time.Second), waiting("b", time.Minute), {
-			ToolSpec: chat.ToolSpec{Name: "slow"}, Policy: ledger.Idempotent,
+			ToolSpec: chat.ToolSpec{Name: "slow"}, Policy: ledger.PolicyIdempotent,
 			Run: func(ctx context.Context, _ json.RawMessage) (any, error) {
 				slow++
 				return 1, dohost.Sleep(ctx, 10*time.Second)
@@ -60,7 +60,7 @@ func TestWorkerPostpones(t *testing.T) {
 
 // TestWorkerPostponeOfRecordedTool has a tool of the ledger with the same error: the model gets it.
 func TestWorkerPostponeOfRecordedTool(t *testing.T) {
-	tool := chat.Tool{ToolSpec: chat.ToolSpec{Name: "a"}, Policy: ledger.Idempotent, Run: func(context.Context, json.RawMessage) (any, error) {
+	tool := chat.Tool{ToolSpec: chat.ToolSpec{Name: "a"}, Policy: ledger.PolicyIdempotent, Run: func(context.Context, json.RawMessage) (any, error) {
 		return nil, &agent.PostponeError{After: time.Hour, Err: errors.New("not ready")}
 	}}
 	w := &chat.Worker[string, string]{Name: "w", Tools: []chat.Tool{tool}, Model: inSteps("done", []string{"a"})}

@@ -136,10 +136,10 @@ func digest(data []byte) string {
 // interruption and any error: Find always answers NotDone.
 func (r *workerRun) stepKind() *ledger.Kind[stepArgs, workerStep] {
 	return &ledger.Kind[stepArgs, workerStep]{
-		Name: r.worker.name + "/model step", Same: ledger.Whole[stepArgs], Policy: ledger.Reconcile, Keep: r.worker.keep,
+		Name: r.worker.name + "/model step", Same: ledger.Whole[stepArgs], Policy: ledger.PolicyReconcile, Keep: r.worker.keep,
 		NoEffect: func(error) bool { return true },
 		Find: func(context.Context, ledger.ID, stepArgs) (workerStep, ledger.Answer, error) {
-			return workerStep{}, ledger.NotDone, nil
+			return workerStep{}, ledger.AnswerNotDone, nil
 		},
 		Unknown: func(ledger.ID, stepArgs) string { return "a model may have been asked" },
 	}

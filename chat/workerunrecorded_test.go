@@ -16,7 +16,7 @@ import (
 // ledger has the answers of the model alone.
 func TestWorkerUnrecordedTool(t *testing.T) {
 	var keys []string
-	tool := keyTool("a", ledger.Idempotent, &keys, func(run int) error {
+	tool := keyTool("a", ledger.PolicyIdempotent, &keys, func(run int) error {
 		if run%3 == 1 {
 			return errors.New("refused")
 		}
@@ -24,7 +24,7 @@ func TestWorkerUnrecordedTool(t *testing.T) {
 	})
 	tool.Unrecorded = true
 	w := &chat.Worker[string, string]{
-		Name: "w", Durable: true, Tools: []chat.Tool{tool, keyTool("b", ledger.Idempotent, &[]string{}, nil)},
+		Name: "w", Durable: true, Tools: []chat.Tool{tool, keyTool("b", ledger.PolicyIdempotent, &[]string{}, nil)},
 		Model: inSteps("done", []string{"a:1", "a:1"}, []string{"a:1"}),
 	}
 	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {

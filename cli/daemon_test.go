@@ -64,7 +64,7 @@ func TestDaemonCommand(t *testing.T) {
 	done := func(task pool.Task, want string) {
 		t.Helper()
 		var err error
-		for task.Status != pool.Done && task.Status != pool.Failed {
+		for task.Status != pool.StatusDone && task.Status != pool.StatusFailed {
 			if task, err = client.Task(t.Context(), task.ID); err != nil {
 				t.Fatal(err)
 			}
@@ -109,14 +109,14 @@ func TestDaemonCommand(t *testing.T) {
 	go func() { _, _ = io.Copy(io.Discard, output) }()
 
 	third := post("hang")
-	for third.Status != pool.Running {
+	for third.Status != pool.StatusRunning {
 		if third, err = client.Task(t.Context(), third.ID); err != nil {
 			t.Fatal(err)
 		}
 	}
 	cancel() // as Ctrl-C
 	<-ended
-	if task, err := client.Task(t.Context(), third.ID); err != nil || task.Status != pool.Pending || task.Attempts != 0 {
+	if task, err := client.Task(t.Context(), third.ID); err != nil || task.Status != pool.StatusPending || task.Attempts != 0 {
 		t.Errorf("the task of the worker that has ended: %+v, %v", task, err)
 	}
 }
@@ -139,7 +139,7 @@ func TestDaemonPassesItsFlagsOn(t *testing.T) {
 		args := []string{"daemon", "--at", s.URL, "--pool", "build", "--role=-x", "--name=--name", "--", self}
 		ended <- (App{}).run(ctx, args, stdio{strings.NewReader(""), io.Discard, io.Discard})
 	}()
-	for task.Status != pool.Done {
+	for task.Status != pool.StatusDone {
 		if task, err = client.Task(ctx, task.ID); err != nil {
 			t.Fatal(err)
 		}

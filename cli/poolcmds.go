@@ -81,7 +81,7 @@ func (c *postCmd) Run(ctx context.Context, std stdio) error {
 		_, err = fmt.Fprintln(std.out, printable(task.ID))
 		return err
 	}
-	for task.Status != pool.Done && task.Status != pool.Failed {
+	for task.Status != pool.StatusDone && task.Status != pool.StatusFailed {
 		if err := dohost.Sleep(ctx, taskPause); err != nil {
 			return err
 		}
@@ -89,7 +89,7 @@ func (c *postCmd) Run(ctx context.Context, std stdio) error {
 			return err
 		}
 	}
-	if task.Status == pool.Failed {
+	if task.Status == pool.StatusFailed {
 		return fmt.Errorf("task %s has failed: %s", task.ID, printable(task.Reason))
 	}
 	_, err = fmt.Fprintf(std.out, "%s\n", escapeJSON(task.Result))

@@ -161,7 +161,7 @@ func TestWorkCommand(t *testing.T) {
 	}
 	var task pool.Task
 	var err error
-	for task.Progress != "hanging" && task.Status != pool.Running { // progress is passed on with the next renewal
+	for task.Progress != "hanging" && task.Status != pool.StatusRunning { // progress is passed on with the next renewal
 		if task, err = client.Task(t.Context(), strings.TrimSpace(id)); err != nil {
 			t.Fatal(err)
 		}
@@ -170,7 +170,7 @@ func TestWorkCommand(t *testing.T) {
 	if got := <-worker; !strings.HasPrefix(got, "1 ") && !strings.HasPrefix(got, "130 ") {
 		t.Errorf("the worker ended with %s", got)
 	}
-	if task, err = client.Task(t.Context(), task.ID); err != nil || task.Status != pool.Pending || task.Attempts != 0 {
+	if task, err = client.Task(t.Context(), task.ID); err != nil || task.Status != pool.StatusPending || task.Attempts != 0 {
 		t.Errorf("the task of the worker that has ended: %+v, %v", task, err)
 	}
 	workers, err := dohost.Call(t.Context(), pool.Pools.Get(h, "build"), (*pool.Pool).Workers, pool.ListQuery{Role: "upper"})

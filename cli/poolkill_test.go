@@ -138,7 +138,7 @@ func (p *poolProcesses) done(id string) (task pool.Task) {
 	p.t.Helper()
 	p.until("the task "+id+" is done", func(ctx context.Context) (ok bool, err error) {
 		task, err = p.client.Task(ctx, id)
-		return task.Status == pool.Done, err
+		return task.Status == pool.StatusDone, err
 	})
 	return task
 }
@@ -281,7 +281,7 @@ func TestWorkCommandEndsAfterSIGTERM(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		for task.Status != pool.Running {
+		for task.Status != pool.StatusRunning {
 			if task, err = client.Task(t.Context(), task.ID); err != nil {
 				t.Fatal(err)
 			}
@@ -297,7 +297,7 @@ func TestWorkCommandEndsAfterSIGTERM(t *testing.T) {
 		if err := errors.Join(err, cmd.Wait()); (err == nil) == managed {
 			t.Errorf("managed %v: the worker has ended with %v", managed, err)
 		}
-		if task, err = client.Task(t.Context(), task.ID); err != nil || task.Status != pool.Pending || task.Attempts != 0 {
+		if task, err = client.Task(t.Context(), task.ID); err != nil || task.Status != pool.StatusPending || task.Attempts != 0 {
 			t.Errorf("managed %v: the task of the worker that has ended: %+v, %v", managed, task, err)
 		}
 		workers, err := dohost.Call(t.Context(), pool.Pools.Get(h, "build"), (*pool.Pool).Workers, pool.ListQuery{Role: "upper"})

@@ -46,7 +46,7 @@ func (k *killedWorker) look(ctx context.Context, p *poolProcesses, role pool.Rol
 	}
 	note(&k.unreachable, !role.Reachable)
 	note(&k.removed, len(workers.Workers) == 0)
-	note(&k.lapsed, task.Status == pool.Pending)
+	note(&k.lapsed, task.Status == pool.StatusPending)
 	return nil
 }
 

@@ -19,7 +19,7 @@ type payer struct {
 const payers dohost.Namespace[payer] = "payer"
 
 var payment = ledger.Kind[string, string]{
-	Name: "payment", Same: ledger.Whole[string], Policy: ledger.AtMostOnce,
+	Name: "payment", Same: ledger.Whole[string], Policy: ledger.PolicyAtMostOnce,
 	Unknown: func(_ ledger.ID, order string) string { return "order " + order + " may have been paid" },
 }
 
@@ -35,9 +35,9 @@ func (p *payer) pay(ctx context.Context, order string) (string, error) {
 // TestResolveCommandSettlesOperations runs the command of an operator.
 func TestResolveCommandSettlesOperations(t *testing.T) {
 	calls := 0
-	h, s := serveAdmin(t, ledger.Declare(dohost.Bind(payers, func(_ context.Context, st *dohost.State) (*payer, error) {
+	h, s := serveAdmin(t, dohost.Bind(payers, func(_ context.Context, st *dohost.State) (*payer, error) {
 		return &payer{st, &calls}, nil
-	}, nil), &payment))
+	}, &dohost.Handlers[payer]{Extensions: []dohost.ClassExtension{ledger.Declare(&payment)}}))
 	pay := func(order string) (string, error) {
 		return dohost.Call(t.Context(), payers.Get(h, "ada"), (*payer).pay, order)
 	}

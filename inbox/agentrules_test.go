@@ -76,7 +76,7 @@ func (m *chargingModel) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[ch
 
 func runCharging(t *testing.T, run func(ctx context.Context, h *dohosttest.Host, service *dohosttest.FakeService)) {
 	service := &dohosttest.FakeService{Idempotent: true}
-	charge := chat.Tool{ToolSpec: chat.ToolSpec{Name: "charge"}, Policy: ledger.Idempotent, Run: func(ctx context.Context, in json.RawMessage) (any, error) {
+	charge := chat.Tool{ToolSpec: chat.ToolSpec{Name: "charge"}, Policy: ledger.PolicyIdempotent, Run: func(ctx context.Context, in json.RawMessage) (any, error) {
 		c, _ := chat.CallFrom(ctx)
 		return "charged", dohost.Await(ctx, func(ctx context.Context) error { return service.Call(ctx, c.Key, string(in)) })
 	}}

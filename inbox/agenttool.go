@@ -139,7 +139,7 @@ func (t *AgentTool) tool() chat.Tool {
 		parameters = agenttool.Parameters
 	}
 	tool := chat.NewTool(t.Name, t.Description, t.call, &chat.ToolOptions[json.RawMessage, agenttool.Output]{
-		Parameters: parameters, Policy: ledger.Idempotent, Timeout: -1,
+		Parameters: parameters, Policy: ledger.PolicyIdempotent, Timeout: -1,
 	})
 	tool.Unrecorded = true
 	return tool

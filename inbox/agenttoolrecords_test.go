@@ -119,7 +119,7 @@ func TestWaitReplyForOlderMessage(t *testing.T) {
 // TestAgentToolLimitWithSlowTool has a step that asks a silent agent and calls a tool that takes ten minutes. The error of the time limit is there when
 // the tool has ended.
 func TestAgentToolLimitWithSlowTool(t *testing.T) {
-	slow := chat.Tool{ToolSpec: chat.ToolSpec{Name: "slow"}, Policy: ledger.Idempotent, Timeout: -1, Run: func(ctx context.Context, _ json.RawMessage) (any, error) {
+	slow := chat.Tool{ToolSpec: chat.ToolSpec{Name: "slow"}, Policy: ledger.PolicyIdempotent, Timeout: -1, Run: func(ctx context.Context, _ json.RawMessage) (any, error) {
 		return map[string]string{"response": "s"}, dohost.Sleep(ctx, 10*time.Minute)
 	}}
 	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {

@@ -73,7 +73,7 @@ func TestAgentToolWithParkedRequest(t *testing.T) {
 		}
 	}, team(func(a *inbox.Agent, _ []inbox.AgentTool) {
 		if a.Name == "b" {
-			a.Model, a.Options.MaxAttempts = &answerModel{fail: func(int) error { return errors.New("broken") }}, 2
+			a.Model, a.Options.Retry.MaxAttempts = &answerModel{fail: func(int) error { return errors.New("broken") }}, 2
 		}
 	}, "a", "b")...)
 }

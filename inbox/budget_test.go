@@ -537,12 +537,12 @@ func TestBudgetForClients(t *testing.T) {
 			return err
 		}
 		for method, arg := range map[string]string{"approve": list[0].ID, "deny": list[0].ID, "grant": list[0].Name} {
-			if err := call(dohost.ReadOnly, method, arg); !errors.Is(err, dohost.ErrForbidden) {
+			if err := call(dohost.RightsReadOnly, method, arg); !errors.Is(err, dohost.ErrForbidden) {
 				t.Errorf("%s by a client that may only read: %v", method, err)
 			}
 		}
 		wantBudgets(t, ctx, h, 0, "clerk requested")
-		if err := call(dohost.ReadWrite, "approve", list[0].ID); err != nil {
+		if err := call(dohost.RightsReadWrite, "approve", list[0].ID); err != nil {
 			t.Error(err)
 		}
 		wantBudgets(t, ctx, h, 1, "clerk requested", "clerk approved")

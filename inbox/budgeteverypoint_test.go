@@ -50,7 +50,7 @@ func TestBudgetAtEveryPoint(t *testing.T) {
 	m := &countingModel{}
 	m.reset()
 	a := thrifty("clerk", m, chat.Budget{Agent: chat.Limit{Cost: 1}})
-	a.Tools = []chat.Tool{{ToolSpec: chat.ToolSpec{Name: "stamp"}, Policy: ledger.Idempotent, Run: func(ctx context.Context, _ json.RawMessage) (any, error) {
+	a.Tools = []chat.Tool{{ToolSpec: chat.ToolSpec{Name: "stamp"}, Policy: ledger.PolicyIdempotent, Run: func(ctx context.Context, _ json.RawMessage) (any, error) {
 		c, _ := chat.CallFrom(ctx)
 		return "stamped", dohost.Await(ctx, func(ctx context.Context) error { return service.Call(ctx, c.Key, "stamp") })
 	}}}

@@ -32,7 +32,7 @@ func TestAgentToolWithCrashingAgent(t *testing.T) {
 					t.Errorf("%q, %v; parked are %+v", got, err, parked)
 				}
 			}, team(func(a *inbox.Agent, tools []inbox.AgentTool) {
-				a.Options.MaxAttempts = 2
+				a.Options.Retry.MaxAttempts = 2
 				if object != "a" {
 					elsewhere(object)(a, tools)
 				}

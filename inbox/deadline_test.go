@@ -63,7 +63,7 @@ func states(t *testing.T, ctx context.Context, h *dohosttest.Host) (list []strin
 // expired request, nor is such a request in a later prompt, an attempt that has failed, or an error of the program.
 func TestDeadline(t *testing.T) {
 	m := &answerModel{}
-	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: m, Options: agent.RowsOptions{MaxAttempts: 1}})
+	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: m, Options: agent.RowsOptions{Retry: dohost.RetryPolicy{MaxAttempts: 1}}})
 	in.OnError = func(_ *desk, _ context.Context, err error, _ []dohost.Row[inbox.Message]) { t.Error(err) }
 	generate, cycles := in.Generate, 0
 	in.Generate = func(d *desk, ctx context.Context, c *inbox.Cycle[inbox.Message]) (inbox.Response, error) {

@@ -38,7 +38,7 @@ func (m *stampingModel) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[ch
 func TestInboxAtEveryPoint(t *testing.T) {
 	service := &dohosttest.FakeService{Idempotent: true}
 	m := &stampingModel{}
-	stamp := chat.Tool{ToolSpec: chat.ToolSpec{Name: "stamp"}, Policy: ledger.Idempotent, Run: func(ctx context.Context, _ json.RawMessage) (any, error) {
+	stamp := chat.Tool{ToolSpec: chat.ToolSpec{Name: "stamp"}, Policy: ledger.PolicyIdempotent, Run: func(ctx context.Context, _ json.RawMessage) (any, error) {
 		c, _ := chat.CallFrom(ctx)
 		return "stamped", dohost.Await(ctx, func(ctx context.Context) error { return service.Call(ctx, c.Key, "stamp") })
 	}}

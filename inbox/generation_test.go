@@ -49,7 +49,7 @@ func TestWorkerChunksNameTheGenerationOfTheAgent(t *testing.T) {
 					return "", err
 				}
 				return w.Run(context.WithValue(ctx, writerKey{}, to), d, "look")
-			}, &chat.ToolOptions[struct{}, string]{Policy: ledger.Idempotent})
+			}, &chat.ToolOptions[struct{}, string]{Policy: ledger.PolicyIdempotent})
 			in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: gazingModel{}, Tools: []chat.Tool{look}, Chunks: chunks})
 			generate := in.Generate
 			in.Generate = func(d *desk, ctx context.Context, c *inbox.Cycle[inbox.Message]) (inbox.Response, error) {

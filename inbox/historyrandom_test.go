@@ -24,7 +24,7 @@ func TestHistoryAndDeadlinesAtRandom(t *testing.T) {
 		s := &scribe{delay: 700 * time.Millisecond, pace: 400 * time.Millisecond}
 		rng := rand.New(rand.NewPCG(seed+n, 0))
 		a := s.agent("clerk", 5, 2)
-		a.Options.MaxAttempts = 100 // no number of kills parks a message
+		a.Options.Retry.MaxAttempts = 100 // no number of kills parks a message
 		runHistory(t, a, func(t *testing.T, ctx context.Context, h *dohosttest.Host, in *deskInbox) {
 			store(t, ctx, h, "m", 8, time.Now().Add(-time.Minute))
 			for i := range 40 {

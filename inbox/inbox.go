@@ -37,7 +37,7 @@ type Inbox[O, Row, Response any] struct {
 	// ended. The rows stay in the index, and a later cycle repeats the failed one, unless OnError takes them out of the index. Its
 	// writes are kept. Nil means that the report is all.
 	OnError func(o *O, ctx context.Context, err error, pending []dohost.Row[Row])
-	// Options tunes the cycles: see [agent.RowsOptions]. Batch bounds the rows of a cycle, and zero means 50. After MaxAttempts
+	// Options tunes the cycles: see [agent.RowsOptions]. Batch bounds the rows of a cycle, and zero means 50. After Retry.MaxAttempts
 	// cycles of a row that failed, the row is parked. Parallel must be zero.
 	Options agent.RowsOptions
 

@@ -18,7 +18,7 @@ import (
 type chargeArgs struct{ Cents int }
 
 func chargeKind() *ledger.Kind[chargeArgs, string] {
-	return &ledger.Kind[chargeArgs, string]{Name: "charge", Same: ledger.Whole[chargeArgs], Policy: ledger.Idempotent, Unknown: func(ledger.ID, chargeArgs) string { return "charged?" }}
+	return &ledger.Kind[chargeArgs, string]{Name: "charge", Same: ledger.Whole[chargeArgs], Policy: ledger.PolicyIdempotent, Unknown: func(ledger.ID, chargeArgs) string { return "charged?" }}
 }
 
 // TestInboxWithReinsertedRow deletes a row and inserts it again with the same key during its cycle, so that its version is the same.

@@ -33,7 +33,7 @@ func (m lookingModel) Stream(_ context.Context, p *chat.Prompt) iter.Seq2[chat.C
 // TestToolPausesStream has a tool that takes ten seconds, in the middle of a generation whose chunks are stored: a tool of the ledger, and another
 // agent. Until the result there are the chunks before it, and the last is the call. Then the stream continues in the same generation, with the next index.
 func TestToolPausesStream(t *testing.T) {
-	slow := chat.Tool{ToolSpec: chat.ToolSpec{Name: "slow"}, Policy: ledger.Idempotent, Run: func(ctx context.Context, _ json.RawMessage) (any, error) {
+	slow := chat.Tool{ToolSpec: chat.ToolSpec{Name: "slow"}, Policy: ledger.PolicyIdempotent, Run: func(ctx context.Context, _ json.RawMessage) (any, error) {
 		return "done", dohost.Sleep(ctx, 10*time.Second)
 	}}
 	for tool, result := range map[string]string{"slow": `"done"`, "b": `{"response":"b says x"}`} {

@@ -62,7 +62,7 @@ func TestWaitReply(t *testing.T) {
 func TestWaitReplyEnds(t *testing.T) {
 	broken := errors.New("the model is broken")
 	m := &answerModel{fail: func(int) error { return broken }}
-	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: m, Options: agent.RowsOptions{MaxAttempts: 2}})
+	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: m, Options: agent.RowsOptions{Retry: dohost.RetryPolicy{MaxAttempts: 2}}})
 	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		lost := inbox.Message{ID: "2", From: "planner", To: "nobody", Request: "r2"}
 		deleted := inbox.Message{ID: "3", From: "planner", To: "clerk", Request: "r3"}
@@ -108,8 +108,8 @@ func TestWaitReplyWithoutInbox(t *testing.T) {
 // TestWaitReplyEndsAmongPendingRows waits for responses that do not come, while a message to another agent waits for ever.
 func TestWaitReplyEndsAmongPendingRows(t *testing.T) {
 	broken := &answerModel{fail: func(int) error { return errors.New("the model is broken") }}
-	clerk := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: broken, Options: agent.RowsOptions{MaxAttempts: 2}})
-	other := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "other", Model: broken, Options: agent.RowsOptions{MaxAttempts: -1}})
+	clerk := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: broken, Options: agent.RowsOptions{Retry: dohost.RetryPolicy{MaxAttempts: 2}}})
+	other := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "other", Model: broken, Options: agent.RowsOptions{Retry: dohost.RetryPolicy{MaxAttempts: -1}}})
 	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		deleted := inbox.Message{ID: "3", From: "planner", To: "clerk", Request: "r3"}
 		send(t, ctx, h, inbox.Message{ID: "1", From: "planner", To: "other"}, request)
@@ -144,8 +144,8 @@ func TestWaitReplyOfNoAgent(t *testing.T) {
 // TestWaitReplyEndsAmongParkedRows waits for the responses to 120 requests that are parked, while a message to another agent waits for ever.
 func TestWaitReplyEndsAmongParkedRows(t *testing.T) {
 	broken := &answerModel{fail: func(int) error { return errors.New("the model is broken") }}
-	clerk := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: broken, Options: agent.RowsOptions{MaxAttempts: 1}})
-	other := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "other", Model: broken, Options: agent.RowsOptions{MaxAttempts: -1}})
+	clerk := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: broken, Options: agent.RowsOptions{Retry: dohost.RetryPolicy{MaxAttempts: 1}}})
+	other := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "other", Model: broken, Options: agent.RowsOptions{Retry: dohost.RetryPolicy{MaxAttempts: -1}}})
 	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		list := []inbox.Message{{ID: "other", From: "planner", To: "other"}}
 		for i := range 120 {

@@ -17,7 +17,7 @@ import (
 
 // TestDecisionsAtTheSameTime lets 100 operators decide about one operation at the same time, half of them each way: one decision counts.
 func TestDecisionsAtTheSameTime(t *testing.T) {
-	s := newShop(ledger.AtMostOnce)
+	s := newShop(ledger.PolicyAtMostOnce)
 	s.after = failures(1, errTimeout)
 	s.run(t, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[order]) {
 		_, err := pay(t.Context(), o)
@@ -56,7 +56,7 @@ func TestDecisionsAtTheSameTime(t *testing.T) {
 
 // TestDecisionsWithStrangeIDs decides about operations that the object does not have. None of these requests writes.
 func TestDecisionsWithStrangeIDs(t *testing.T) {
-	s := newShop(ledger.AtMostOnce)
+	s := newShop(ledger.PolicyAtMostOnce)
 	s.after = failures(1, errTimeout)
 	s.run(t, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[order]) {
 		_, err := pay(t.Context(), orders.Get(h, "other"))
@@ -89,7 +89,7 @@ func TestDecisionsWithStrangeIDs(t *testing.T) {
 
 // TestDecisionsWithStrangeResults resolves an operation with results that its kind cannot have.
 func TestDecisionsWithStrangeResults(t *testing.T) {
-	s := newShop(ledger.AtMostOnce)
+	s := newShop(ledger.PolicyAtMostOnce)
 	s.after = failures(1, errTimeout)
 	s.run(t, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[order]) {
 		_, err := pay(t.Context(), o)
@@ -113,11 +113,11 @@ func TestDecisionsWithStrangeResults(t *testing.T) {
 // TestCallsThatDoNotReturn ends the goroutine of a call, and of Find: the operation stays unknown, and is not repeated.
 func TestCallsThatDoNotReturn(t *testing.T) {
 	for name, end := range map[string]func(){"Goexit": runtime.Goexit, "a panic of nil": func() { panic(nil) }} {
-		s := newShop(ledger.Reconcile)
+		s := newShop(ledger.PolicyReconcile)
 		s.after = func(context.Context, ledger.ID) error { end(); return nil }
 		s.kind.Find = func(_ context.Context, id ledger.ID, _ charge) (string, ledger.Answer, error) {
 			end()
-			return receipt(id), ledger.Done, nil
+			return receipt(id), ledger.AnswerDone, nil
 		}
 		s.run(t, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[order]) {
 			for range 3 {
@@ -135,7 +135,7 @@ func TestCallsThatDoNotReturn(t *testing.T) {
 
 // TestScopeThatIsLongIsCut has a scope that a client has chosen. The row of an operator's list keeps its start, and the ID has all of it.
 func TestScopeThatIsLongIsCut(t *testing.T) {
-	s := newShop(ledger.AtMostOnce)
+	s := newShop(ledger.PolicyAtMostOnce)
 	s.run(t, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[order]) {
 		for _, end := range []string{"a", "b", "b"} {
 			if _, err := dohost.Call(t.Context(), o, (*order).payIn, strings.Repeat("ä", 1<<20)+end); err != nil {

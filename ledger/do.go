@@ -27,7 +27,7 @@ import (
 //   - an [UnknownError], if the outcome is unknown and the kind's [Policy] does not allow a repetition, or if the result cannot be
 //     stored: for one of more than 8 MiB, the Err of the Do that made the call has a [*dohost.LimitError]
 //   - the error of call, if it proves that the operation had no effect; the next Do calls again
-//   - with Reconcile, an error after MaxAttempts calls that had no effect; the next Do calls again
+//   - with PolicyReconcile, an error after MaxAttempts calls that had no effect; the next Do calls again
 //   - [dohost.ErrMisuse] for an incomplete Kind, a nil State or a nil call
 //   - [ErrNoCanonicalForm]
 //   - an error for a stored result that cannot be decoded
@@ -312,23 +312,23 @@ func (o *task) ask(ctx context.Context, ev work.Event, failed error) (json.RawMe
 		return nil, o.impossible(ev)
 	}
 	findErr, _ = o.tookEffect(findErr, "ledger: Find returned Done, but")
-	if findErr == nil && answer == NotDone && o.row.TookEffect {
+	if findErr == nil && answer == AnswerNotDone && o.row.TookEffect {
 		findErr = errors.New("ledger: Find returned NotDone, but the operation took effect: its result could not be stored")
 	}
-	if ev.Kind == work.Retry && findErr == nil && (answer == Done || answer == NotDone) { // it resolves an unknown operation
-		o.counts = resolved(answer == Done)
+	if ev.Kind == work.Retry && findErr == nil && (answer == AnswerDone || answer == AnswerNotDone) { // it resolves an unknown operation
+		o.counts = resolved(answer == AnswerDone)
 	}
 	switch {
-	case findErr == nil && answer == Done:
+	case findErr == nil && answer == AnswerDone:
 		o.result = result
 		return result, o.step(ctx, work.Event{Kind: work.Decided, Outcome: work.Completed})
-	case findErr == nil && answer == NotDone && o.row.Begun < o.maxAttempts:
+	case findErr == nil && answer == AnswerNotDone && o.row.Begun < o.maxAttempts:
 		if err := o.pause(ctx, failed); err != nil {
 			return nil, err
 		}
 		o.row.Doubt = false
 		return o.run(ctx, work.Event{Kind: work.Decided})
-	case findErr == nil && answer == NotDone:
+	case findErr == nil && answer == AnswerNotDone:
 		err := fmt.Errorf("ledger: operation %s of kind %q had no effect in %d calls", o.id, o.kind, o.row.Begun)
 		return nil, errors.Join(err, failed, o.step(ctx, work.Event{Kind: work.Decided, Outcome: work.Failed}))
 	}

@@ -28,7 +28,7 @@ func failures(n int, err error) func(context.Context, ledger.ID) error {
 }
 
 func TestDoReturnsTheStoredResult(t *testing.T) {
-	s := newShop(ledger.AtMostOnce)
+	s := newShop(ledger.PolicyAtMostOnce)
 	s.run(t, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[order]) {
 		for range 3 {
 			got, err := pay(t.Context(), o)
@@ -48,7 +48,7 @@ func TestDoReturnsTheStoredResult(t *testing.T) {
 }
 
 func TestErrorOfCallIsNoProof(t *testing.T) {
-	s := newShop(ledger.AtMostOnce)
+	s := newShop(ledger.PolicyAtMostOnce)
 	s.after = failures(1, errTimeout)
 	s.run(t, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[order]) {
 		_, err := pay(t.Context(), o)
@@ -87,7 +87,7 @@ func TestErrorWithNoEffectIsProof(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newShop(ledger.AtMostOnce)
+			s := newShop(ledger.PolicyAtMostOnce)
 			mark(s)
 			s.run(t, func(t *testing.T, _ *dohosttest.Host, o dohost.Stub[order]) {
 				if _, err := pay(t.Context(), o); !errors.Is(err, declined) || errors.Is(err, ledger.ErrUnknown) {
@@ -114,7 +114,7 @@ func TestErrorWithNoEffectIsProof(t *testing.T) {
 }
 
 func TestPolicyIdempotentCallsAgain(t *testing.T) {
-	s := newShop(ledger.Idempotent)
+	s := newShop(ledger.PolicyIdempotent)
 	s.after = failures(4, errTimeout)
 	s.run(t, func(t *testing.T, _ *dohosttest.Host, o dohost.Stub[order]) {
 		begun := time.Now()
@@ -134,7 +134,7 @@ func TestPolicyIdempotentCallsAgain(t *testing.T) {
 }
 
 func TestPolicyIdempotentIsUnknownAfterMaxAttempts(t *testing.T) {
-	s := newShop(ledger.Idempotent)
+	s := newShop(ledger.PolicyIdempotent)
 	s.kind.MaxAttempts = 3
 	s.after = failures(3, errTimeout)
 	s.run(t, func(t *testing.T, _ *dohosttest.Host, o dohost.Stub[order]) {
@@ -150,7 +150,7 @@ func TestPolicyIdempotentIsUnknownAfterMaxAttempts(t *testing.T) {
 
 // TestErrorWithNoEffectAfterUnknownCallIsNoProof gets a proof for the second of two calls.
 func TestErrorWithNoEffectAfterUnknownCallIsNoProof(t *testing.T) {
-	s := newShop(ledger.Idempotent)
+	s := newShop(ledger.PolicyIdempotent)
 	s.kind.MaxAttempts = 3
 	s.after = failures(1, errTimeout)
 	n := 0
@@ -177,7 +177,7 @@ func TestErrorWithNoEffectAfterUnknownCallIsNoProof(t *testing.T) {
 
 // TestPolicyIdempotentCountsInterruptions ends the incarnation in each call.
 func TestPolicyIdempotentCountsInterruptions(t *testing.T) {
-	s := newShop(ledger.Idempotent)
+	s := newShop(ledger.PolicyIdempotent)
 	s.before = func(context.Context, ledger.ID) error { panic("the call ends its incarnation") }
 	s.run(t, func(t *testing.T, _ *dohosttest.Host, o dohost.Stub[order]) {
 		for range 5 {
@@ -202,7 +202,7 @@ func (o *order) payWithin(ctx context.Context, d time.Duration) (string, error) 
 
 // TestTimeoutLeavesTheOutcomeUnknown ends the context of a Do during its call.
 func TestTimeoutLeavesTheOutcomeUnknown(t *testing.T) {
-	for _, p := range []ledger.Policy{ledger.AtMostOnce, ledger.Idempotent, ledger.Reconcile} {
+	for _, p := range []ledger.Policy{ledger.PolicyAtMostOnce, ledger.PolicyIdempotent, ledger.PolicyReconcile} {
 		t.Run(p.String(), func(t *testing.T) {
 			s := newShop(p)
 			s.after = func(ctx context.Context, _ ledger.ID) error {
@@ -216,7 +216,7 @@ func TestTimeoutLeavesTheOutcomeUnknown(t *testing.T) {
 				}
 				s.after = nil
 				got, err := pay(t.Context(), o)
-				if p == ledger.AtMostOnce {
+				if p == ledger.PolicyAtMostOnce {
 					unknownID(t, err)
 				} else if err != nil || got != receipt(s.calls()[0]) {
 					t.Errorf("the next Do: %q, %v", got, err)
@@ -238,13 +238,13 @@ func TestPolicyReconcileUsesTheAnswer(t *testing.T) {
 		status  ledger.Status
 		unknown bool
 	}{
-		{"done", ledger.Done, nil, 1, ledger.StatusCompleted, false},
-		{"not done", ledger.NotDone, nil, 2, ledger.StatusCompleted, false},
-		{"unknown", ledger.Unknown, nil, 1, ledger.StatusUnknown, true},
-		{"error", ledger.Done, errTimeout, 1, ledger.StatusUnknown, true},
+		{"done", ledger.AnswerDone, nil, 1, ledger.StatusCompleted, false},
+		{"not done", ledger.AnswerNotDone, nil, 2, ledger.StatusCompleted, false},
+		{"unknown", ledger.AnswerUnknown, nil, 1, ledger.StatusUnknown, true},
+		{"error", ledger.AnswerDone, errTimeout, 1, ledger.StatusUnknown, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s := newShop(ledger.Reconcile)
+			s := newShop(ledger.PolicyReconcile)
 			s.after = failures(1, errTimeout)
 			asked := 0
 			s.kind.Find = func(_ context.Context, id ledger.ID, _ charge) (string, ledger.Answer, error) {
@@ -274,14 +274,14 @@ func TestPolicyReconcileUsesTheAnswer(t *testing.T) {
 
 // TestPolicyReconcileAsksInEachDo gets an answer after ten questions over ten days.
 func TestPolicyReconcileAsksInEachDo(t *testing.T) {
-	s := newShop(ledger.Reconcile)
+	s := newShop(ledger.PolicyReconcile)
 	s.after = failures(1, errTimeout)
 	asked := 0
 	s.kind.Find = func(_ context.Context, id ledger.ID, _ charge) (string, ledger.Answer, error) {
 		if asked++; asked > 10 {
-			return receipt(id), ledger.Done, nil
+			return receipt(id), ledger.AnswerDone, nil
 		}
-		return "", ledger.Unknown, nil
+		return "", ledger.AnswerUnknown, nil
 	}
 	var reported []string
 	s.listener.Service = func(_ dohost.ID, event string, attrs ...slog.Attr) {
@@ -303,7 +303,7 @@ func TestPolicyReconcileAsksInEachDo(t *testing.T) {
 }
 
 func TestPolicyReconcileFailsAfterMaxAttempts(t *testing.T) {
-	s := newShop(ledger.Reconcile)
+	s := newShop(ledger.PolicyReconcile)
 	s.kind.MaxAttempts = 2
 	s.before = failures(4, errTimeout)
 	s.run(t, func(t *testing.T, _ *dohosttest.Host, o dohost.Stub[order]) {
@@ -327,7 +327,7 @@ func TestPolicyReconcileFailsAfterMaxAttempts(t *testing.T) {
 }
 
 func TestDoWaitsForAnEqualOne(t *testing.T) {
-	s := newShop(ledger.AtMostOnce)
+	s := newShop(ledger.PolicyAtMostOnce)
 	s.bank.Latency = time.Minute
 	s.run(t, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[order]) {
 		var all []*dohosttest.Client
@@ -360,7 +360,7 @@ func TestDoWaitsForAnEqualOne(t *testing.T) {
 }
 
 func TestScopesSeparateOperations(t *testing.T) {
-	s := newShop(ledger.AtMostOnce)
+	s := newShop(ledger.PolicyAtMostOnce)
 	s.run(t, func(t *testing.T, _ *dohosttest.Host, o dohost.Stub[order]) {
 		for range 2 {
 			for _, scope := range []string{"a", "b", "a/b", ""} {
@@ -393,7 +393,7 @@ func (o *order) payNested(ctx context.Context, scopes [2]string) (string, error)
 }
 
 func TestRowExpiresAfterKeep(t *testing.T) {
-	s := newShop(ledger.AtMostOnce)
+	s := newShop(ledger.PolicyAtMostOnce)
 	s.kind.Keep = time.Hour
 	s.run(t, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[order]) {
 		for n, wait := range []time.Duration{0, time.Hour - time.Millisecond, time.Millisecond} {
@@ -424,7 +424,7 @@ func TestRowExpiresAfterKeep(t *testing.T) {
 }
 
 func TestResolve(t *testing.T) {
-	s := newShop(ledger.AtMostOnce)
+	s := newShop(ledger.PolicyAtMostOnce)
 	s.after = failures(2, errTimeout)
 	s.run(t, func(t *testing.T, _ *dohosttest.Host, o dohost.Stub[order]) {
 		_, err := pay(t.Context(), o)
@@ -463,7 +463,7 @@ func TestResolve(t *testing.T) {
 
 // TestResolveOfInterruptedOperation resolves an operation before a Do has seen that it was interrupted.
 func TestResolveOfInterruptedOperation(t *testing.T) {
-	for _, p := range []ledger.Policy{ledger.AtMostOnce, ledger.Idempotent, ledger.Reconcile} {
+	for _, p := range []ledger.Policy{ledger.PolicyAtMostOnce, ledger.PolicyIdempotent, ledger.PolicyReconcile} {
 		t.Run(p.String(), func(t *testing.T) {
 			s := newShop(p)
 			s.after = func(context.Context, ledger.ID) error { panic("the call ends its incarnation") }
@@ -503,7 +503,7 @@ func (o *order) payByHand(ctx context.Context) (string, error) {
 
 // TestDoWritesAsManyRecordsAsByHand compares the numbers of records of the log. The store syncs each record once.
 func TestDoWritesAsManyRecordsAsByHand(t *testing.T) {
-	s := newShop(ledger.AtMostOnce)
+	s := newShop(ledger.PolicyAtMostOnce)
 	s.run(t, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[order]) {
 		count := func(f func(*order, context.Context) (string, error)) int64 {
 			before := h.Host().Stats().Records

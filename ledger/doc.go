@@ -30,10 +30,10 @@
 //     lease is involved, and elapsed time never makes a repetition safe.
 //  5. The [ID] of an operation depends on a secret of the object, the kind, the position ([dohost.WorkPosition]), the scope, and
 //     the value that Same returns. It does not depend on the time, on the attempt, or on the incarnation.
-//  6. An unknown operation is repeated only if its policy is Idempotent and its MaxAttempts allow it. Otherwise it ends only by
+//  6. An unknown operation is repeated only if its policy is PolicyIdempotent and its MaxAttempts allow it. Otherwise it ends only by
 //     an answer of Find, or by a decision of an operator ([ResolveDone], [ResolveNotDone]).
 //
-// A call of another object by [dohost.Invoke] with the ID as its CallID is an operation with the policy Idempotent: that object runs it once
+// A call of another object by [dohost.Invoke] with the ID as its CallID is an operation with PolicyIdempotent: that object runs it once
 // in the retention period of its result, also after the calling object has moved to another machine.
 //
 // Package ledger/ledgertest tests whether the declared policy of a kind is true.

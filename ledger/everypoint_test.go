@@ -95,7 +95,7 @@ func (s *pointRun) check(ctx context.Context, h *dohosttest.Host) error {
 	switch {
 	case effects > 1:
 		return fmt.Errorf("the customer was charged %d times", effects)
-	case s.kind.Policy != ledger.AtMostOnce && !s.mayBeUnknown && (s.reported || effects != 1 || of.Status != ledger.StatusCompleted):
+	case s.kind.Policy != ledger.PolicyAtMostOnce && !s.mayBeUnknown && (s.reported || effects != 1 || of.Status != ledger.StatusCompleted):
 		return fmt.Errorf("with %v there were %d charges (unknown: %v), and the operation is %+v", s.kind.Policy, effects, s.reported, of)
 	case of.Status == ledger.StatusCompleted && effects != 1:
 		return fmt.Errorf("the operation has completed, and the customer was charged %d times", effects)
@@ -135,27 +135,31 @@ func testEveryPoint(t *testing.T, p ledger.Policy, more string, sample int) {
 		Reset:     func() { s.reported = false; s.reset() },
 	}, sample, 200))
 	replays := flag.Lookup("dohosttest.replay").Value.String() != ""
-	if !t.Failed() && !replays && (s.unknown > 0) != (p == ledger.AtMostOnce) {
+	if !t.Failed() && !replays && (s.unknown > 0) != (p == ledger.PolicyAtMostOnce) {
 		t.Errorf("the outcome was reported as unknown %d times", s.unknown)
 	}
 }
 
-func TestPolicyAtMostOnceAtEveryPoint(t *testing.T) { testEveryPoint(t, ledger.AtMostOnce, "", 60) }
+func TestPolicyAtMostOnceAtEveryPoint(t *testing.T) {
+	testEveryPoint(t, ledger.PolicyAtMostOnce, "", 60)
+}
 
-func TestPolicyIdempotentAtEveryPoint(t *testing.T) { testEveryPoint(t, ledger.Idempotent, "", 60) }
+func TestPolicyIdempotentAtEveryPoint(t *testing.T) {
+	testEveryPoint(t, ledger.PolicyIdempotent, "", 60)
+}
 
-func TestPolicyReconcileAtEveryPoint(t *testing.T) { testEveryPoint(t, ledger.Reconcile, "", 60) }
+func TestPolicyReconcileAtEveryPoint(t *testing.T) { testEveryPoint(t, ledger.PolicyReconcile, "", 60) }
 
 // TestResultInPartsAtEveryPoint has a result of two parts.
 func TestResultInPartsAtEveryPoint(t *testing.T) {
-	for _, p := range []ledger.Policy{ledger.AtMostOnce, ledger.Reconcile} {
+	for _, p := range []ledger.Policy{ledger.PolicyAtMostOnce, ledger.PolicyReconcile} {
 		t.Run(p.String(), func(t *testing.T) { testEveryPoint(t, p, strings.Repeat("x", mebibyte), 10) })
 	}
 }
 
 // TestDoTwiceAtEveryPoint lets two clients pay at the same time.
 func TestDoTwiceAtEveryPoint(t *testing.T) {
-	s := &pointRun{shop: newShop(ledger.Idempotent)}
+	s := &pointRun{shop: newShop(ledger.PolicyIdempotent)}
 	s.bank.Latency = time.Second
 	dohosttest.EveryPoint(t, pointtest.Scenario(dohosttest.Scenario{
 		Classes:  []dohost.Class{s.class()},

@@ -38,7 +38,7 @@ func ExampleFindResult() {
 	defer os.RemoveAll(dir)
 	results := ledger.ResultDir(filepath.Join(dir, "results"))
 	build := ledger.Kind[string, string]{
-		Name: "build", Same: ledger.Whole[string], Policy: ledger.Reconcile, Find: ledger.FindResult[string, string](results, ledger.Unknown),
+		Name: "build", Same: ledger.Whole[string], Policy: ledger.PolicyReconcile, Find: ledger.FindResult[string, string](results, ledger.AnswerUnknown),
 		Unknown: func(_ ledger.ID, commit string) string { return "commit " + commit + " may have been built" },
 	}
 	runs := 0
@@ -50,8 +50,9 @@ func ExampleFindResult() {
 		return errors.New("connection reset") // the object does not get the answer
 	}
 	const projects = dohost.Namespace[Project]("project")
-	host, err := dohost.Open(filepath.Join(dir, "data"), nil, ledger.Declare(dohost.Bind(projects,
-		func(_ context.Context, st *dohost.State) (*Project, error) { return &Project{st, &build, sandbox}, nil }, nil), &build))
+	host, err := dohost.Open(filepath.Join(dir, "data"), nil, dohost.Bind(projects,
+		func(_ context.Context, st *dohost.State) (*Project, error) { return &Project{st, &build, sandbox}, nil },
+		&dohost.Handlers[Project]{Extensions: []dohost.ClassExtension{ledger.Declare(&build)}}))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -19,7 +19,7 @@ type Invoice struct {
 // sent is the kind of operations that send an invoice by mail. Customers would notice a second mail, so the ledger
 // sends none before an operator has resolved the first.
 var sent = ledger.Kind[Invoice, string]{
-	Name: "send", Same: ledger.Whole[Invoice], Policy: ledger.AtMostOnce,
+	Name: "send", Same: ledger.Whole[Invoice], Policy: ledger.PolicyAtMostOnce,
 	Unknown: func(_ ledger.ID, i Invoice) string {
 		return fmt.Sprintf("invoice %s may have been sent: check the outbox", i.Number)
 	},
@@ -54,7 +54,7 @@ func Example() {
 			}
 			return "accepted", nil
 		}}, nil
-	}, nil)
+	}, &dohost.Handlers[Customer]{Extensions: []dohost.ClassExtension{ledger.Declare(&sent)}})
 
 	dir, err := os.MkdirTemp("", "ledger")
 	if err != nil {
@@ -62,7 +62,7 @@ func Example() {
 		return
 	}
 	defer os.RemoveAll(dir)
-	host, err := dohost.Open(dir, nil, ledger.Declare(class, &sent))
+	host, err := dohost.Open(dir, nil, class)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -51,12 +51,12 @@ func (s *shop) calls() []ledger.ID {
 // newShop returns a shop with a policy, and a bank that suits the policy.
 func newShop(p ledger.Policy) *shop {
 	s := &shop{}
-	s.bank.Idempotent = p == ledger.Idempotent
+	s.bank.Idempotent = p == ledger.PolicyIdempotent
 	s.kind = ledger.Kind[charge, string]{
 		Name: "charge", Same: ledger.Whole[charge], Policy: p,
 		Unknown: func(id ledger.ID, c charge) string { return fmt.Sprintf("order %s may have been charged", c.Order) },
 	}
-	if p == ledger.Reconcile {
+	if p == ledger.PolicyReconcile {
 		s.kind.Find = s.find
 	}
 	return s
@@ -65,9 +65,9 @@ func newShop(p ledger.Policy) *shop {
 // find asks the bank.
 func (s *shop) find(_ context.Context, id ledger.ID, _ charge) (string, ledger.Answer, error) {
 	if s.bank.Effects(string(id)) > 0 {
-		return receipt(id) + s.more, ledger.Done, nil
+		return receipt(id) + s.more, ledger.AnswerDone, nil
 	}
-	return "", ledger.NotDone, nil
+	return "", ledger.AnswerNotDone, nil
 }
 
 func receipt(id ledger.ID) string { return "receipt " + string(id) }
@@ -101,10 +101,13 @@ type order struct {
 
 const orders = dohost.Namespace[order]("order")
 
-func (s *shop) class() dohost.Class {
-	return ledger.Declare(dohost.Bind(orders, func(_ context.Context, st *dohost.State) (*order, error) {
+func (s *shop) class() dohost.Class { return s.extended(ledger.Declare(&s.kind)) }
+
+// extended returns a class of orders with extensions.
+func (s *shop) extended(x ...dohost.ClassExtension) dohost.Class {
+	return dohost.Bind(orders, func(_ context.Context, st *dohost.State) (*order, error) {
 		return &order{st, s}, nil
-	}, nil), &s.kind)
+	}, &dohost.Handlers[order]{Extensions: x})
 }
 
 func (o *order) pay(ctx context.Context, c charge) (string, error) {

@@ -32,7 +32,7 @@ func testFullDisk(t *testing.T, more string, parts int) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := objectstore.NewMemFS()
 		disk.SetFree(1 << 40)
-		s := newShop(ledger.AtMostOnce)
+		s := newShop(ledger.PolicyAtMostOnce)
 		s.more = more
 		h, err := dohost.Open("data", kernel.OnFS(&dohost.Options{}, disk), s.class())
 		if err != nil {
@@ -93,7 +93,7 @@ type fullDisk struct {
 
 func onDisk(t *testing.T, test func(*fullDisk)) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &fullDisk{shop: newShop(ledger.AtMostOnce), t: t, disk: objectstore.NewMemFS()}
+		d := &fullDisk{shop: newShop(ledger.PolicyAtMostOnce), t: t, disk: objectstore.NewMemFS()}
 		d.setFree(1 << 40)
 		options := &dohost.Options{Listener: dohost.Listener{Service: func(_ dohost.ID, event string, _ ...slog.Attr) {
 			d.mu.Lock()

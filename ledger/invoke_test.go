@@ -24,7 +24,7 @@ const (
 
 // payment is a call of another object. The receiver runs it once per id, so the call may be repeated.
 var payment = ledger.Kind[int, int]{
-	Name: "payment", Same: ledger.Whole[int], Policy: ledger.Idempotent, MaxAttempts: 20,
+	Name: "payment", Same: ledger.Whole[int], Policy: ledger.PolicyIdempotent, MaxAttempts: 20,
 	Unknown: func(ledger.ID, int) string { return "the payment may have been made" },
 	NoEffect: func(err error) bool {
 		e, ok := errors.AsType[*dohost.Error](err)
@@ -65,7 +65,8 @@ func TestCallOfAnotherObjectAtEveryPoint(t *testing.T) {
 	}
 	dohosttest.EveryPoint(t, pointtest.Scenario(dohosttest.Scenario{
 		Classes: []dohost.Class{
-			ledger.Declare(dohost.Bind(payers, func(_ context.Context, st *dohost.State) (*payer, error) { return &payer{st}, nil }, nil), &payment),
+			dohost.Bind(payers, func(_ context.Context, st *dohost.State) (*payer, error) { return &payer{st}, nil },
+				&dohost.Handlers[payer]{Extensions: []dohost.ClassExtension{ledger.Declare(&payment)}}),
 			dohost.Bind(receivers, func(_ context.Context, st *dohost.State) (*receiver, error) { return &receiver{st}, nil }, nil, dohost.Expose("take", (*receiver).take)),
 		},
 		Run:       run,

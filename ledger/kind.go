@@ -19,9 +19,9 @@ type Answer uint8
 
 // The answers.
 const (
-	Unknown Answer = iota // the other side does not know, or may not know yet
-	Done                  // the call took effect
-	NotDone               // the call did not take effect, and cannot take effect later
+	AnswerUnknown Answer = iota // the other side does not know, or may not know yet
+	AnswerDone                  // the call took effect
+	AnswerNotDone               // the call did not take effect, and cannot take effect later
 )
 
 // Kind is a kind of operation: its arguments are of type A, and its result is of type R. Results are stored as JSON of at most
@@ -42,14 +42,15 @@ type Kind[A, R any] struct {
 	// general text for them, and the panic in Err. Required.
 	Unknown func(id ID, args A) string
 	// Find asks the other side about an operation whose outcome is unknown. Do calls it without the object's turn, and no two
-	// calls of Find for one operation run concurrently in an incarnation. An error counts as the answer Unknown. Required for
-	// Reconcile; nil for the others.
+	// calls of Find for one operation run concurrently in an incarnation. An error counts as AnswerUnknown. Required for
+	// PolicyReconcile; nil for the others.
 	Find func(ctx context.Context, id ID, args A) (R, Answer, error)
 	// NoEffect reports whether an error of the call proves that it had no effect. Nil means that only errors marked with
 	// the function [NoEffect] do.
 	NoEffect func(error) bool
 	// MaxAttempts bounds the calls of an operation since it began or last failed. After so many calls, an operation with
-	// Idempotent is unknown, and one with Reconcile fails if Find answers NotDone. Zero means 5. For AtMostOnce it must be 0.
+	// PolicyIdempotent is unknown, and one with PolicyReconcile fails after AnswerNotDone. Zero means 5. For PolicyAtMostOnce it must
+	// be 0.
 	MaxAttempts int
 	// Keep is the retention period after an operation completes or fails. After that, Do treats an equal operation as a new
 	// one, which calls again. Zero means forever. Unknown operations do not expire. Each new operation deletes up to two
@@ -82,17 +83,17 @@ func (k *Kind[A, R]) describe() (name string, err error) {
 		return k.Name, fmt.Errorf("ledger: kind name %.140q: want 1 to %d bytes of UTF-8", k.Name, maxName)
 	case k.Same == nil:
 		return k.Name, wrong("Same is nil: want a function, such as ledger.Whole")
-	case k.Policy < AtMostOnce || k.Policy > Reconcile:
-		return k.Name, wrong("want a Policy: AtMostOnce, Idempotent or Reconcile")
+	case k.Policy < PolicyAtMostOnce || k.Policy > PolicyReconcile:
+		return k.Name, wrong("want a Policy: PolicyAtMostOnce, PolicyIdempotent or PolicyReconcile")
 	case k.Unknown == nil:
 		return k.Name, wrong("Unknown is nil: want a function that returns the text for callers")
-	case k.Policy == Reconcile && k.Find == nil:
+	case k.Policy == PolicyReconcile && k.Find == nil:
 		return k.Name, wrong("the policy Reconcile needs Find")
-	case k.Policy != Reconcile && k.Find != nil:
+	case k.Policy != PolicyReconcile && k.Find != nil:
 		return k.Name, wrong("only the policy Reconcile calls Find")
 	case k.MaxAttempts < 0:
 		return k.Name, wrong("MaxAttempts is negative")
-	case k.Policy == AtMostOnce && k.MaxAttempts > 0:
+	case k.Policy == PolicyAtMostOnce && k.MaxAttempts > 0:
 		return k.Name, wrong("MaxAttempts is for the policies Idempotent and Reconcile")
 	case k.Keep < 0 || k.Keep > 0 && k.Keep < time.Millisecond:
 		return k.Name, wrong("Keep must be zero, or at least 1 ms")
@@ -100,11 +101,12 @@ func (k *Kind[A, R]) describe() (name string, err error) {
 	return k.Name, nil
 }
 
-// Declare returns a class with the kinds of the operations of its objects. When an object wakes, the ledger reports each operation that
+// Declare returns an extension of a class, with the kinds of the operations of its objects: see Extensions in [dohost.Handlers] and in
+// the Handlers of package agent. When an object wakes, the ledger reports each operation that
 // the end of an incarnation has interrupted to the host's Listener, before any event runs; after 1 MiB of such operations, the next wake
 // reports the others. Operators see the operations ([dohost.Host.Details]) and may resolve them ([dohost.Host.Operate]). [dohost.Open]
-// returns an error for a kind that is incomplete, for two kinds with the same name, and for a class that is declared twice.
-func Declare(c dohost.Class, kinds ...AnyKind) dohost.Class {
+// returns an error for a kind that is incomplete, for two kinds with the same name, and for two Declare of one class.
+func Declare(kinds ...AnyKind) dohost.ClassExtension {
 	var errs []error
 	names := map[string]AnyKind{}
 	for _, k := range kinds {
@@ -119,12 +121,12 @@ func Declare(c dohost.Class, kinds ...AnyKind) dohost.Class {
 		names[name] = k
 		errs = append(errs, err)
 	}
-	return dohost.InvalidClass(dohost.ExtendClass(c, &dohost.ClassExtension{
-		Kinds: []string{ResourceKind, ResourceOutcomes}, Inspect: inspect, Start: listInterrupted,
+	return dohost.ClassExtension{
+		Kinds: []string{ResourceKind, ResourceOutcomes}, Inspect: inspect, Start: listInterrupted, Err: errors.Join(errs...),
 		Admin: func(ctx context.Context, st *dohost.State, _ any, r *dohost.AdminRequest) (bool, error) {
 			return operate(ctx, st, names, r)
 		},
-	}), errs...)
+	}
 }
 
 // decode checks that a result of JSON can be decoded, and returns it as [Do] would store it.
@@ -153,9 +155,9 @@ func (k *Kind[A, R]) maxAttempts() int {
 func (k *Kind[A, R]) policy() *work.Policy {
 	p := &work.Policy{Known: true, Resumable: true, GiveUp: true, KeepCompleted: k.Keep, KeepFailed: k.Keep}
 	switch k.Policy {
-	case Idempotent:
+	case PolicyIdempotent:
 		p.MaxRetries = k.maxAttempts() - 1
-	case Reconcile:
+	case PolicyReconcile:
 		p.MaxRetries, p.RecoveryHook = -1, true
 	}
 	return p
@@ -178,7 +180,7 @@ func (k *Kind[A, R]) task(st *dohost.State, args A, call func(context.Context, I
 	if k.Find != nil {
 		o.find = func(ctx context.Context, id ID) (json.RawMessage, Answer, error) {
 			r, a, err := k.Find(ctx, id, args)
-			if err != nil || a != Done {
+			if err != nil || a != AnswerDone {
 				return nil, a, err
 			}
 			result, err := encodeDecodable(r)

@@ -22,24 +22,24 @@ func TestOpenNamesIncompleteKind(t *testing.T) {
 		`kind "charge": Same is nil`:                     func(k *kind) { k.Same = nil },
 		`kind "charge": want a Policy`:                   func(k *kind) { k.Policy = 0 },
 		`kind "charge": Unknown is nil`:                  func(k *kind) { k.Unknown = nil },
-		`kind "charge": the policy Reconcile needs`:      func(k *kind) { k.Policy = ledger.Reconcile },
-		`kind "charge": only the policy Reconcile`:       func(k *kind) { k.Find = newShop(ledger.Reconcile).find },
+		`kind "charge": the policy Reconcile needs`:      func(k *kind) { k.Policy = ledger.PolicyReconcile },
+		`kind "charge": only the policy Reconcile`:       func(k *kind) { k.Find = newShop(ledger.PolicyReconcile).find },
 		`kind "charge": MaxAttempts is negative`:         func(k *kind) { k.MaxAttempts = -1 },
 		`kind "charge": MaxAttempts is for the policies`: func(k *kind) { k.MaxAttempts = 1 },
 		`kind "charge": Keep must be zero`:               func(k *kind) { k.Keep = time.Millisecond - 1 },
 	} {
-		s := newShop(ledger.AtMostOnce)
+		s := newShop(ledger.PolicyAtMostOnce)
 		change(&s.kind)
 		if _, err := dohost.Open(t.TempDir(), nil, s.class()); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), `class "order"`) {
 			t.Errorf("Open: %v, want %q", err, want)
 		}
 		s.doUndeclared(t, want)
 	}
-	s := newShop(ledger.AtMostOnce)
-	for _, c := range []dohost.Class{
-		ledger.Declare(s.class(), &s.kind, &s.kind), ledger.Declare(s.class(), nil), ledger.Declare(s.class(), (*ledger.Kind[charge, string])(nil)),
+	s := newShop(ledger.PolicyAtMostOnce)
+	for _, x := range []dohost.ClassExtension{
+		ledger.Declare(&s.kind, &s.kind), ledger.Declare(nil), ledger.Declare((*ledger.Kind[charge, string])(nil)),
 	} {
-		if _, err := dohost.Open(t.TempDir(), nil, c); err == nil || !strings.Contains(err.Error(), "kind") {
+		if _, err := dohost.Open(t.TempDir(), nil, s.extended(x)); err == nil || !strings.Contains(err.Error(), "kind") {
 			t.Errorf("Open: %v", err)
 		}
 	}
@@ -101,7 +101,7 @@ func (r *reporter) nilCall(ctx context.Context) error {
 }
 
 func (r *reporter) nilCallNoResult(ctx context.Context) error {
-	kind := &ledger.Kind[odd, struct{}]{Name: "note", Same: ledger.Whole[odd], Policy: ledger.AtMostOnce, Unknown: r.kind.Unknown}
+	kind := &ledger.Kind[odd, struct{}]{Name: "note", Same: ledger.Whole[odd], Policy: ledger.PolicyAtMostOnce, Unknown: r.kind.Unknown}
 	return ledger.DoNoResult(ctx, r.st, kind, odd{1}, nil)
 }
 
@@ -119,9 +119,9 @@ func testReporter(t *testing.T, p ledger.Policy, value any, f func(t *testing.T,
 	kind := &ledger.Kind[odd, report]{
 		Name: "report", Same: ledger.Whole[odd], Policy: p, Unknown: func(ledger.ID, odd) string { return "look for the report" },
 	}
-	class := ledger.Declare(dohost.Bind(reporters, func(_ context.Context, st *dohost.State) (*reporter, error) {
+	class := dohost.Bind(reporters, func(_ context.Context, st *dohost.State) (*reporter, error) {
 		return &reporter{st, kind, value, &calls}, nil
-	}, nil), kind)
+	}, &dohost.Handlers[reporter]{Extensions: []dohost.ClassExtension{ledger.Declare(kind)}})
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
 		f(t, h, reporters.Get(h, "r"), &calls)
 	})
@@ -135,7 +135,7 @@ func (r *reporter) doFormless(ctx context.Context, i int) (report, error) {
 }
 
 func TestDoRefusesArgumentsWithoutCanonicalForm(t *testing.T) {
-	testReporter(t, ledger.AtMostOnce, 1, func(t *testing.T, _ *dohosttest.Host, r dohost.Stub[reporter], calls *int) {
+	testReporter(t, ledger.PolicyAtMostOnce, 1, func(t *testing.T, _ *dohosttest.Host, r dohost.Stub[reporter], calls *int) {
 		for i, v := range formless {
 			_, err := dohost.Call(t.Context(), r, (*reporter).doFormless, i)
 			if err == nil || !errors.Is(err, ledger.ErrNoCanonicalForm) || !strings.Contains(err.Error(), `the arguments have no canonical form: operation of kind "report": `) {
@@ -159,7 +159,7 @@ func TestResultThatCannotBeStoredIsUnknown(t *testing.T) {
 		"the call took effect, but dohost: JSON of the result has 8388620 bytes, the limit is 8388608": strings.Repeat("a", 8<<20),
 		"the call took effect, but the result cannot be encoded":                                       func() {},
 	} {
-		for _, p := range []ledger.Policy{ledger.AtMostOnce, ledger.Idempotent} {
+		for _, p := range []ledger.Policy{ledger.PolicyAtMostOnce, ledger.PolicyIdempotent} {
 			testReporter(t, p, v, func(t *testing.T, _ *dohosttest.Host, r dohost.Stub[reporter], calls *int) {
 				for range 2 {
 					_, err := dohost.Call(t.Context(), r, (*reporter).do, odd{1})
@@ -177,7 +177,7 @@ func TestResultThatCannotBeStoredIsUnknown(t *testing.T) {
 }
 
 func TestResultThatCannotBeDecoded(t *testing.T) {
-	testReporter(t, ledger.AtMostOnce, "text", func(t *testing.T, _ *dohosttest.Host, r dohost.Stub[reporter], _ *int) {
+	testReporter(t, ledger.PolicyAtMostOnce, "text", func(t *testing.T, _ *dohosttest.Host, r dohost.Stub[reporter], _ *int) {
 		if _, err := dohost.Call(t.Context(), r, (*reporter).do, odd{1}); err != nil {
 			t.Fatal(err)
 		}
@@ -199,7 +199,7 @@ func (r *reporter) doStringer(ctx context.Context) error {
 }
 
 func TestResultThatDoesNotDecodeIsUnknown(t *testing.T) {
-	testReporter(t, ledger.Idempotent, 1, func(t *testing.T, _ *dohosttest.Host, r dohost.Stub[reporter], calls *int) {
+	testReporter(t, ledger.PolicyIdempotent, 1, func(t *testing.T, _ *dohosttest.Host, r dohost.Stub[reporter], calls *int) {
 		err := dohost.CallBare(t.Context(), r, (*reporter).doStringer)
 		if unknownID(t, err); *calls != 1 || !strings.Contains(err.Error(), "the result cannot be decoded") {
 			t.Errorf("%v, after %d calls", err, *calls)
@@ -209,7 +209,7 @@ func TestResultThatDoesNotDecodeIsUnknown(t *testing.T) {
 
 // TestDoInTransactionLeavesNothing makes an operation where an Await is refused: no call begins, and so no record stays.
 func TestDoInTransactionLeavesNothing(t *testing.T) {
-	testReporter(t, ledger.AtMostOnce, 1, func(t *testing.T, _ *dohosttest.Host, r dohost.Stub[reporter], calls *int) {
+	testReporter(t, ledger.PolicyAtMostOnce, 1, func(t *testing.T, _ *dohosttest.Host, r dohost.Stub[reporter], calls *int) {
 		if _, err := dohost.Call(t.Context(), r, (*reporter).inTransaction, odd{1}); !errors.Is(err, dohost.ErrMisuse) || *calls != 0 {
 			t.Errorf("Do in a Transaction: %v, %d calls", err, *calls)
 		}
@@ -223,7 +223,7 @@ func TestDoInTransactionLeavesNothing(t *testing.T) {
 }
 
 func TestArgumentsThatAreLongAreCut(t *testing.T) {
-	testReporter(t, ledger.AtMostOnce, 1, func(t *testing.T, _ *dohosttest.Host, r dohost.Stub[reporter], _ *int) {
+	testReporter(t, ledger.PolicyAtMostOnce, 1, func(t *testing.T, _ *dohosttest.Host, r dohost.Stub[reporter], _ *int) {
 		if _, err := dohost.Call(t.Context(), r, (*reporter).do, odd{"a" + strings.Repeat("é", 4096)}); err != nil {
 			t.Fatal(err)
 		}
@@ -240,7 +240,7 @@ func TestArgumentsThatAreLongAreCut(t *testing.T) {
 // TestCopyOfObjectKnowsItsOperations exports an object into another one. An object with equal operations that is not a copy
 // has other IDs.
 func TestCopyOfObjectKnowsItsOperations(t *testing.T) {
-	s := newShop(ledger.AtMostOnce)
+	s := newShop(ledger.PolicyAtMostOnce)
 	s.run(t, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[order]) {
 		if _, err := pay(t.Context(), o); err != nil {
 			t.Fatal(err)

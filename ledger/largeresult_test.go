@@ -98,14 +98,16 @@ func runArchive(t *testing.T, p ledger.Policy, keep time.Duration, size blob, f 
 	a.kind = &ledger.Kind[string, blob]{
 		Name: "blob", Same: ledger.Whole[string], Policy: p, Keep: keep, Unknown: func(ledger.ID, string) string { return "look into the archive" },
 	}
-	if p == ledger.Reconcile {
-		a.kind.Find = func(context.Context, ledger.ID, string) (blob, ledger.Answer, error) { return 0, ledger.NotDone, nil }
+	if p == ledger.PolicyReconcile {
+		a.kind.Find = func(context.Context, ledger.ID, string) (blob, ledger.Answer, error) {
+			return 0, ledger.AnswerNotDone, nil
+		}
 	}
-	class := ledger.Declare(dohost.Bind(archives, func(_ context.Context, st *dohost.State) (*archive, error) {
+	class := dohost.Bind(archives, func(_ context.Context, st *dohost.State) (*archive, error) {
 		of := *a
 		of.st = st
 		return &of, nil
-	}, nil), a.kind)
+	}, &dohost.Handlers[archive]{Extensions: []dohost.ClassExtension{ledger.Declare(a.kind)}})
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
 		f(t, h, archives.Get(h, "a"), a)
 	})
@@ -124,7 +126,7 @@ func TestResultsInParts(t *testing.T) {
 		2: 0, mebibyte - 1: 0, mebibyte: 0, mebibyte + 1: 2, 2*mebibyte - 1: 2, 2 * mebibyte: 2, 2*mebibyte + 1: 3, 8*mebibyte - 1: 8, 8 * mebibyte: 8,
 	} {
 		t.Run(fmt.Sprint(int(size)), func(t *testing.T) {
-			runArchive(t, ledger.AtMostOnce, 0, size, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[archive], a *archive) {
+			runArchive(t, ledger.PolicyAtMostOnce, 0, size, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[archive], a *archive) {
 				for i := range 3 {
 					if got, err := dohost.Call(t.Context(), o, (*archive).do, "x"); err != nil || got != int(size) || *a.calls != 1 {
 						t.Errorf("Do %d: %d, %v, %d calls", i, got, err, *a.calls)
@@ -154,7 +156,7 @@ func TestResultsInParts(t *testing.T) {
 // TestResultBeyondTheLimit has an operation that took effect. No policy repeats the call, not even after the answer NotDone.
 func TestResultBeyondTheLimit(t *testing.T) {
 	const want = "the call took effect, but dohost: JSON of the result has 8388609 bytes, the limit is 8388608"
-	for _, p := range []ledger.Policy{ledger.AtMostOnce, ledger.Idempotent, ledger.Reconcile} {
+	for _, p := range []ledger.Policy{ledger.PolicyAtMostOnce, ledger.PolicyIdempotent, ledger.PolicyReconcile} {
 		t.Run(p.String(), func(t *testing.T) {
 			runArchive(t, p, 0, 8*mebibyte+1, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[archive], a *archive) {
 				var id ledger.ID
@@ -184,7 +186,7 @@ func TestResultBeyondTheLimit(t *testing.T) {
 // TestFindAfterResultBeyondTheLimit resolves an operation that took effect as not done: the operator has undone the effect. Later
 // calls count as those of a new operation.
 func TestFindAfterResultBeyondTheLimit(t *testing.T) {
-	runArchive(t, ledger.Reconcile, 0, 8*mebibyte+1, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[archive], a *archive) {
+	runArchive(t, ledger.PolicyReconcile, 0, 8*mebibyte+1, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[archive], a *archive) {
 		_, err := dohost.Call(t.Context(), o, (*archive).do, "x")
 		if err := dohost.CallNoResult(t.Context(), o, (*archive).notDone, unknownID(t, err)); err != nil {
 			t.Fatal(err)
@@ -198,20 +200,20 @@ func TestFindAfterResultBeyondTheLimit(t *testing.T) {
 
 // TestResultInPartsOfFind has an answer Done with a result beyond the limit, and later the answer NotDone.
 func TestResultInPartsOfFind(t *testing.T) {
-	runArchive(t, ledger.Reconcile, 0, 2, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[archive], a *archive) {
-		found, answer := blob(8*mebibyte+1), ledger.Done
+	runArchive(t, ledger.PolicyReconcile, 0, 2, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[archive], a *archive) {
+		found, answer := blob(8*mebibyte+1), ledger.AnswerDone
 		a.kind.Find = func(context.Context, ledger.ID, string) (blob, ledger.Answer, error) { return found, answer, nil }
 		*a.size = 8*mebibyte + 1
 		for _, want := range []string{"the call took effect, but", "Find returned Done, but", "Find returned NotDone, but the operation took effect"} {
 			if strings.Contains(want, "NotDone") {
-				answer = ledger.NotDone
+				answer = ledger.AnswerNotDone
 			}
 			_, err := dohost.Call(t.Context(), o, (*archive).do, "x")
 			if unknownID(t, err); !strings.Contains(err.Error(), want) || *a.calls != 1 {
 				t.Errorf("%v, %d calls; want %q", err, *a.calls, want)
 			}
 		}
-		found, answer = 5*mebibyte, ledger.Done
+		found, answer = 5*mebibyte, ledger.AnswerDone
 		if got, err := dohost.Call(t.Context(), o, (*archive).do, "x"); err != nil || got != 5*mebibyte || *a.calls != 1 {
 			t.Errorf("%d, %v, %d calls", got, err, *a.calls)
 		}
@@ -221,7 +223,7 @@ func TestResultInPartsOfFind(t *testing.T) {
 
 // TestResultInPartsIsDeletedWithItsRow deletes results by the Do of another operation, by the Do of their own, and by DeleteAll.
 func TestResultInPartsIsDeletedWithItsRow(t *testing.T) {
-	runArchive(t, ledger.AtMostOnce, time.Hour, 2*mebibyte+1, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[archive], a *archive) {
+	runArchive(t, ledger.PolicyAtMostOnce, time.Hour, 2*mebibyte+1, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[archive], a *archive) {
 		do := func(args string) {
 			t.Helper()
 			if _, err := dohost.Call(t.Context(), o, (*archive).do, args); err != nil {
@@ -247,7 +249,7 @@ func TestResultInPartsIsDeletedWithItsRow(t *testing.T) {
 
 // TestResultWithoutAPartIsNotRepeated deletes a part of a result. Do returns an error, and makes no call.
 func TestResultWithoutAPartIsNotRepeated(t *testing.T) {
-	runArchive(t, ledger.Idempotent, 0, 3*mebibyte, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[archive], a *archive) {
+	runArchive(t, ledger.PolicyIdempotent, 0, 3*mebibyte, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[archive], a *archive) {
 		if _, err := dohost.Call(t.Context(), o, (*archive).do, "x"); err != nil {
 			t.Fatal(err)
 		}
@@ -264,7 +266,7 @@ func TestResultWithoutAPartIsNotRepeated(t *testing.T) {
 
 // TestOperatorGivesLargeResult resolves an operation with a result of several parts.
 func TestOperatorGivesLargeResult(t *testing.T) {
-	runArchive(t, ledger.AtMostOnce, 0, 8*mebibyte+1, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[archive], a *archive) {
+	runArchive(t, ledger.PolicyAtMostOnce, 0, 8*mebibyte+1, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[archive], a *archive) {
 		_, err := dohost.Call(t.Context(), o, (*archive).do, "x")
 		id := unknownID(t, err)
 		for size, want := range map[blob]string{8*mebibyte + 1: "the limit is 8388608", 2 * mebibyte: ""} {

@@ -40,7 +40,7 @@ func wantOutcomes(t *testing.T, h *dohosttest.Host, o dohost.Stub[order], want s
 // TestOutcomesAreCounted makes four operations unknown, and resolves three of them: one by the program, one by an operator, and one
 // without a Do that has seen its interruption. The counts stay when the rows are gone.
 func TestOutcomesAreCounted(t *testing.T) {
-	s := newShop(ledger.AtMostOnce)
+	s := newShop(ledger.PolicyAtMostOnce)
 	s.kind.Keep = time.Hour
 	s.after = failures(3, errTimeout)
 	var reports reportCounts
@@ -142,18 +142,18 @@ func isArgumentError(err error) bool {
 // TestAnswerOfFindResolvesUnknownOutcome lets Find decide about an operation after the answer Unknown.
 func TestAnswerOfFindResolvesUnknownOutcome(t *testing.T) {
 	reports := map[ledger.Answer]string{
-		ledger.Unknown: "[]",
-		ledger.Done:    "[kind=charge [policy=Reconcile outcome=done]]",
-		ledger.NotDone: "[kind=charge [policy=Reconcile outcome=not-done]]",
+		ledger.AnswerUnknown: "[]",
+		ledger.AnswerDone:    "[kind=charge [policy=Reconcile outcome=done]]",
+		ledger.AnswerNotDone: "[kind=charge [policy=Reconcile outcome=not-done]]",
 	}
 	for answer, want := range map[ledger.Answer]string{
-		ledger.Unknown: "charge, Reconcile, 1 unknown so far, none resolved",
-		ledger.Done:    "charge, Reconcile, 1 unknown so far, 1 resolved: 0 without an effect (0 % false unknowns)",
-		ledger.NotDone: "charge, Reconcile, 1 unknown so far, 1 resolved: 1 without an effect (100 % false unknowns)",
+		ledger.AnswerUnknown: "charge, Reconcile, 1 unknown so far, none resolved",
+		ledger.AnswerDone:    "charge, Reconcile, 1 unknown so far, 1 resolved: 0 without an effect (0 % false unknowns)",
+		ledger.AnswerNotDone: "charge, Reconcile, 1 unknown so far, 1 resolved: 1 without an effect (100 % false unknowns)",
 	} {
-		s := newShop(ledger.Reconcile)
+		s := newShop(ledger.PolicyReconcile)
 		s.before = failures(1, errTimeout)
-		now := ledger.Unknown
+		now := ledger.AnswerUnknown
 		var reported []string
 		s.listener.Service = func(_ dohost.ID, event string, attrs ...slog.Attr) {
 			if event == "ledger:resolved" {
@@ -170,7 +170,7 @@ func TestAnswerOfFindResolvesUnknownOutcome(t *testing.T) {
 			}
 			wantOutcomes(t, h, o, "charge, Reconcile, 1 unknown so far, none resolved")
 			now = answer
-			if _, err := pay(t.Context(), o); (err != nil) != (answer == ledger.Unknown) {
+			if _, err := pay(t.Context(), o); (err != nil) != (answer == ledger.AnswerUnknown) {
 				t.Errorf("after the answer %d: %v", answer, err)
 			}
 			wantOutcomes(t, h, o, want)
@@ -180,7 +180,7 @@ func TestAnswerOfFindResolvesUnknownOutcome(t *testing.T) {
 		})
 	}
 	// An answer to the first question is no unknown outcome.
-	s := newShop(ledger.Reconcile)
+	s := newShop(ledger.PolicyReconcile)
 	s.after = failures(1, errTimeout)
 	s.run(t, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[order]) {
 		if _, err := pay(t.Context(), o); err != nil {

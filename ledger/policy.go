@@ -7,14 +7,14 @@ type Policy uint8
 
 // The policies.
 const (
-	// AtMostOnce never repeats a call whose outcome is unknown. [Do] returns an [UnknownError] until an operator resolves the
+	// PolicyAtMostOnce never repeats a call whose outcome is unknown. [Do] returns an [UnknownError] until an operator resolves the
 	// operation.
-	AtMostOnce Policy = iota + 1
-	// Idempotent calls again with the same [ID]. It is for effects that are harmless to repeat, and for services that treat
+	PolicyAtMostOnce Policy = iota + 1
+	// PolicyIdempotent calls again with the same [ID]. It is for effects that are harmless to repeat, and for services that treat
 	// requests with the same key as one.
-	Idempotent
-	// Reconcile asks the other side with [Kind].Find, and calls again only after the answer NotDone.
-	Reconcile
+	PolicyIdempotent
+	// PolicyReconcile asks the other side with [Kind].Find, and calls again only after AnswerNotDone.
+	PolicyReconcile
 )
 
 var policyNames = [...]string{"", "AtMostOnce", "Idempotent", "Reconcile"}

@@ -87,15 +87,15 @@ func TestAlarmsAtEveryPoint(t *testing.T) {
 // after an interruption and after a failure repeat the first run. The alarm that a constructor has set before a run that succeeds
 // is another one.
 func TestAlarmThatConstructorMoves(t *testing.T) {
-	s := newShop(ledger.AtMostOnce)
+	s := newShop(ledger.PolicyAtMostOnce)
 	moves, runs := false, 0
-	class := ledger.Declare(dohost.Bind(alarmObjects, func(ctx context.Context, st *dohost.State) (*alarmObject, error) {
+	class := dohost.Bind(alarmObjects, func(ctx context.Context, st *dohost.State) (*alarmObject, error) {
 		if !moves {
 			return &alarmObject{st, s}, nil
 		}
 		moves = runs < 3
 		return &alarmObject{st, s}, st.SetAlarm(ctx, time.Now().Add(time.Minute))
-	}, &dohost.Handlers[alarmObject]{OnAlarm: func(b *alarmObject, ctx context.Context, _ dohost.AlarmInfo) error {
+	}, &dohost.Handlers[alarmObject]{Extensions: []dohost.ClassExtension{ledger.Declare(&s.kind)}, OnAlarm: func(b *alarmObject, ctx context.Context, _ dohost.AlarmInfo) error {
 		_, err := ledger.Do(ctx, b.st, &s.kind, charge{"7", 4200}, s.request)
 		switch runs++; runs {
 		case 1:
@@ -104,7 +104,7 @@ func TestAlarmThatConstructorMoves(t *testing.T) {
 			return errors.Join(err, errTimeout)
 		}
 		return err
-	}}), &s.kind)
+	}})
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
 		err := alarmObjects.Get(h, "7").Do(t.Context(), func(ctx context.Context, b *alarmObject) error {
 			return b.st.SetAlarm(ctx, time.Now().Add(time.Second))
@@ -178,7 +178,7 @@ func (c *cashier) resolve(ctx context.Context, fiber string) error {
 
 // TestFiberAtMostOnceAtEveryPoint lets an operator resolve the operations that are unknown.
 func TestFiberAtMostOnceAtEveryPoint(t *testing.T) {
-	s := newShop(ledger.AtMostOnce)
+	s := newShop(ledger.PolicyAtMostOnce)
 	dohosttest.EveryPoint(t, pointtest.Scenario(dohosttest.Scenario{
 		Classes:  []dohost.Class{s.cashierClass()},
 		Services: []*dohosttest.FakeService{&s.bank},

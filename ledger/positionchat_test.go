@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
 	"github.com/dohost/dohost/ledger"
@@ -31,9 +32,9 @@ func (payOnceModel) Stream(_ context.Context, p *chat.Prompt) iter.Seq2[chat.Chu
 // TestMessageIDThatIsDeletedBeginsOtherOperations continues a message whose id the program, or a client, has chosen: an operation of the
 // handler, and one of a tool. After its deletion, a message with the same id has other operations.
 func TestMessageIDThatIsDeletedBeginsOtherOperations(t *testing.T) {
-	s := newShop(ledger.AtMostOnce)
-	class := ledger.Declare(chat.Bind(chatCashiers, func(_ context.Context, a *chat.Agent[struct{}]) (*chatCashier, error) { return &chatCashier{a, s}, nil },
-		&chat.Handlers[chatCashier, struct{}]{Reply: func(o *chatCashier, ctx context.Context, r *chat.Reply) error {
+	s := newShop(ledger.PolicyAtMostOnce)
+	class := chat.Bind(chatCashiers, func(_ context.Context, a *chat.Agent[struct{}]) (*chatCashier, error) { return &chatCashier{a, s}, nil },
+		&chat.Handlers[chatCashier, struct{}]{Agent: agent.Handlers[chatCashier, struct{}]{Extensions: []dohost.ClassExtension{ledger.Declare(&s.kind)}}, Reply: func(o *chatCashier, ctx context.Context, r *chat.Reply) error {
 			if _, err := ledger.Do(ctx, o.Object(), &s.kind, charge{"handler", 1}, s.request); err != nil {
 				return err
 			}
@@ -43,7 +44,7 @@ func TestMessageIDThatIsDeletedBeginsOtherOperations(t *testing.T) {
 					return ledger.Do(ctx, o.Object(), &s.kind, charge{"tool", 1}, s.request)
 				},
 			}}})
-		}}), &s.kind)
+		}})
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}, Services: []*dohosttest.FakeService{&s.bank}}, func(t *testing.T, h *dohosttest.Host) {
 		do := func(want int, when string, f func(context.Context, *chatCashier) error) {
 			t.Helper()

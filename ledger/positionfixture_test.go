@@ -31,10 +31,11 @@ const (
 )
 
 func (s *shop) cashierClass() dohost.Class {
-	return ledger.Declare(agent.Bind(cashiers,
+	return agent.Bind(cashiers,
 		func(_ context.Context, a *agent.Agent[struct{}]) (*cashier, error) { return &cashier{a, s}, nil },
 		&agent.Handlers[cashier, struct{}]{
-			Options: agent.Options{MaxInterruptions: -1},
+			Options:    agent.Options{MaxInterruptions: -1},
+			Extensions: []dohost.ClassExtension{ledger.Declare(&s.kind)},
 			OnInterrupted: func(c *cashier, ctx context.Context, i *agent.InterruptedRun) error {
 				done := 0
 				if _, err := i.Checkpoint(&done); err != nil {
@@ -52,7 +53,7 @@ func (s *shop) cashierClass() dohost.Class {
 		agent.OnSchedule(runsThree, func(c *cashier, ctx context.Context, _ string) error {
 			return agent.RunFiber(ctx, c, "three", func(ctx context.Context) error { return c.charges(ctx, 0) })
 		}),
-	), &s.kind)
+	)
 }
 
 // bill is a row that is work.
@@ -187,7 +188,7 @@ func testWork(t *testing.T, p ledger.Policy, want int, do func(context.Context, 
 }
 
 // recoverable are the policies that need no operator here.
-var recoverable = []ledger.Policy{ledger.Idempotent, ledger.Reconcile}
+var recoverable = []ledger.Policy{ledger.PolicyIdempotent, ledger.PolicyReconcile}
 
 func testRecoverableWork(t *testing.T, want int, do func(context.Context, *cashier) error) {
 	for _, p := range recoverable {
@@ -204,8 +205,8 @@ type alarmObject struct {
 const alarmObjects = dohost.Namespace[alarmObject]("bell")
 
 func (s *shop) alarmClass() dohost.Class {
-	return ledger.Declare(dohost.Bind(alarmObjects, func(_ context.Context, st *dohost.State) (*alarmObject, error) { return &alarmObject{st, s}, nil },
-		&dohost.Handlers[alarmObject]{OnAlarm: (*alarmObject).onAlarm}), &s.kind)
+	return dohost.Bind(alarmObjects, func(_ context.Context, st *dohost.State) (*alarmObject, error) { return &alarmObject{st, s}, nil },
+		&dohost.Handlers[alarmObject]{OnAlarm: (*alarmObject).onAlarm, Extensions: []dohost.ClassExtension{ledger.Declare(&s.kind)}})
 }
 
 // onAlarm makes a charge. The first run fails after that, and the second sets another alarm.

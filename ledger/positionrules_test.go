@@ -41,17 +41,18 @@ const (
 )
 
 func (w *workerClass) class() dohost.Class {
-	return ledger.Declare(agent.Bind(workers,
+	return agent.Bind(workers,
 		func(_ context.Context, a *agent.Agent[struct{}]) (*worker, error) { return &worker{a, w}, nil },
 		&agent.Handlers[worker, struct{}]{
 			Options:       agent.Options{MaxInterruptions: 2, StuckAfter: 5 * time.Second},
+			Extensions:    []dohost.ClassExtension{ledger.Declare(&w.kind)},
 			OnInterrupted: w.interrupted,
 			OnRecovery:    w.recovery,
 			OnFiberEnded:  w.ended,
 		},
 		agent.OnFiber(workFiber, func(o *worker, ctx context.Context, f *agent.Fiber[int]) error { return w.fiber(o, ctx, f) }, nil),
 		agent.OnSchedule(workOnce, func(o *worker, ctx context.Context, _ string) error { return w.scheduled(o, ctx) }),
-	), &w.kind)
+	)
 }
 
 func (o *worker) pay(ctx context.Context) error {
@@ -123,7 +124,7 @@ func startWork(ctx context.Context, o *worker) error {
 // aMinute lets the alarm wake the agent after an interruption.
 func aMinute(_ *testing.T, h *dohosttest.Host) { h.Advance(time.Minute) }
 
-func newWorker() *workerClass { return &workerClass{shop: newShop(ledger.Idempotent)} }
+func newWorker() *workerClass { return &workerClass{shop: newShop(ledger.PolicyIdempotent)} }
 
 func expect(t *testing.T, got []string, want ...string) {
 	t.Helper()
@@ -327,10 +328,11 @@ func (s *shop) Stream(_ context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, e
 }
 
 func (s *shop) chatCashierClass() dohost.Class {
-	return ledger.Declare(chat.Bind(chatCashiers,
+	return chat.Bind(chatCashiers,
 		func(_ context.Context, a *chat.Agent[struct{}]) (*chatCashier, error) { return &chatCashier{a, s}, nil },
 		&chat.Handlers[chatCashier, struct{}]{
 			Options: chat.Options{Recovery: chat.Recovery{MaxAttempts: 100}},
+			Agent:   agent.Handlers[chatCashier, struct{}]{Extensions: []dohost.ClassExtension{ledger.Declare(&s.kind)}},
 			Reply: func(o *chatCashier, ctx context.Context, r *chat.Reply) error {
 				for range 2 { // before the tools: equal operations of the message
 					if _, err := ledger.Do(ctx, o.Object(), &s.kind, charge{"fee", 1}, s.request); err != nil {
@@ -348,13 +350,13 @@ func (s *shop) chatCashierClass() dohost.Class {
 					},
 				}}})
 			},
-		}), &s.kind)
+		})
 }
 
 // TestToolCallsAtEveryPoint lets a model repeat calls that were interrupted, as other calls. An intended second call is another
 // operation.
 func TestToolCallsAtEveryPoint(t *testing.T) {
-	s := newShop(ledger.Idempotent)
+	s := newShop(ledger.PolicyIdempotent)
 	dohosttest.EveryPoint(t, pointtest.Scenario(dohosttest.Scenario{
 		Classes:  []dohost.Class{s.chatCashierClass()},
 		Services: []*dohosttest.FakeService{&s.bank},

@@ -27,7 +27,7 @@ func TestMarkOfAnotherErrorIsNoProof(t *testing.T) {
 		"in an unknown error": {fmt.Errorf("%w", &ledger.UnknownError{Err: declined}), false},
 		"of an unknown error": {ledger.NoEffect(&ledger.UnknownError{Err: errTimeout}), false},
 	} {
-		s := newShop(ledger.AtMostOnce)
+		s := newShop(ledger.PolicyAtMostOnce)
 		s.after = failures(1, test.err)
 		s.run(t, func(t *testing.T, _ *dohosttest.Host, o dohost.Stub[order]) {
 			_, err := pay(t.Context(), o)
@@ -40,7 +40,7 @@ func TestMarkOfAnotherErrorIsNoProof(t *testing.T) {
 
 // TestDoInsideOfAnotherGivesNoProof makes the call of an operation fail with the error of another object's operation.
 func TestDoInsideOfAnotherGivesNoProof(t *testing.T) {
-	s := newShop(ledger.AtMostOnce)
+	s := newShop(ledger.PolicyAtMostOnce)
 	declines := true
 	s.run(t, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[order]) {
 		inner := orders.Get(h, "inner")
@@ -67,7 +67,7 @@ func (o *order) pastDeadline(ctx context.Context) (string, error) {
 }
 
 func TestDoWithEndedContextMakesNoCall(t *testing.T) {
-	s := newShop(ledger.AtMostOnce)
+	s := newShop(ledger.PolicyAtMostOnce)
 	s.run(t, func(t *testing.T, _ *dohosttest.Host, o dohost.Stub[order]) {
 		if _, err := dohost.CallNoArg(t.Context(), o, (*order).pastDeadline); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ledger.ErrUnknown) {
 			t.Errorf("the error is %v", err)
@@ -80,7 +80,7 @@ func TestDoWithEndedContextMakesNoCall(t *testing.T) {
 
 // TestDoWithEndedContextKeepsTheRow has a row of an earlier call.
 func TestDoWithEndedContextKeepsTheRow(t *testing.T) {
-	s := newShop(ledger.AtMostOnce)
+	s := newShop(ledger.PolicyAtMostOnce)
 	s.before = failures(1, ledger.NoEffect(errors.New("declined")))
 	s.run(t, func(t *testing.T, _ *dohosttest.Host, o dohost.Stub[order]) {
 		if _, err := pay(t.Context(), o); err == nil {
@@ -100,7 +100,7 @@ func (o *order) wipe(ctx context.Context) error { return o.st.Storage().DeleteAl
 
 // TestDeleteAllDuringCall deletes the row of an operation: its result must not come back.
 func TestDeleteAllDuringCall(t *testing.T) {
-	s := newShop(ledger.AtMostOnce)
+	s := newShop(ledger.PolicyAtMostOnce)
 	s.bank.Latency = time.Minute
 	s.more = strings.Repeat("x", mebibyte)
 	s.run(t, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[order]) {
@@ -128,8 +128,8 @@ func TestDeleteAllDuringCall(t *testing.T) {
 
 // TestDeleteAllDuringFind deletes the row while the other side is asked.
 func TestDeleteAllDuringFind(t *testing.T) {
-	for answer, name := range map[ledger.Answer]string{ledger.Unknown: "unknown", ledger.Done: "done", ledger.NotDone: "not done"} {
-		s := newShop(ledger.Reconcile)
+	for answer, name := range map[ledger.Answer]string{ledger.AnswerUnknown: "unknown", ledger.AnswerDone: "done", ledger.AnswerNotDone: "not done"} {
+		s := newShop(ledger.PolicyReconcile)
 		s.after = failures(1, errTimeout)
 		s.run(t, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[order]) {
 			s.kind.Find = func(_ context.Context, id ledger.ID, _ charge) (string, ledger.Answer, error) {
@@ -148,7 +148,7 @@ func TestDeleteAllDuringFind(t *testing.T) {
 
 // TestErrorBelongsToTheLastCall interrupts a call after one that was declined: an operator must not see the first error.
 func TestErrorBelongsToTheLastCall(t *testing.T) {
-	s := newShop(ledger.AtMostOnce)
+	s := newShop(ledger.PolicyAtMostOnce)
 	s.before = failures(1, ledger.NoEffect(errors.New("declined")))
 	s.run(t, func(t *testing.T, _ *dohosttest.Host, o dohost.Stub[order]) {
 		if _, err := pay(t.Context(), o); err == nil || onlyOperation(t, o).Error != "declined" {
@@ -166,7 +166,7 @@ func TestErrorBelongsToTheLastCall(t *testing.T) {
 
 // TestErrorOfUnknownOutcomeHasTheErrorOfTheLastCall reads it from the row, and cuts a long one.
 func TestErrorOfUnknownOutcomeHasTheErrorOfTheLastCall(t *testing.T) {
-	s := newShop(ledger.AtMostOnce)
+	s := newShop(ledger.PolicyAtMostOnce)
 	s.after = failures(1, errors.New("timeout "+strings.Repeat("x", 1<<20)))
 	s.run(t, func(t *testing.T, h *dohosttest.Host, o dohost.Stub[order]) {
 		for range 2 {

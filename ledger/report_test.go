@@ -16,9 +16,9 @@ import (
 // TestOperationThatIsInterruptedIsReported ends the incarnation in the first call, and repeats the Do.
 func TestOperationThatIsInterruptedIsReported(t *testing.T) {
 	for p, want := range map[ledger.Policy]string{
-		ledger.AtMostOnce: "[ledger:interrupted ledger:unknown]",
-		ledger.Idempotent: "[ledger:interrupted]",
-		ledger.Reconcile:  "[ledger:interrupted]",
+		ledger.PolicyAtMostOnce: "[ledger:interrupted ledger:unknown]",
+		ledger.PolicyIdempotent: "[ledger:interrupted]",
+		ledger.PolicyReconcile:  "[ledger:interrupted]",
 	} {
 		t.Run(p.String(), func(t *testing.T) {
 			s := newShop(p)
@@ -51,7 +51,7 @@ func TestOperationThatIsInterruptedIsReported(t *testing.T) {
 
 // TestPanicOfUnknown makes an operation unknown whose text panics.
 func TestPanicOfUnknown(t *testing.T) {
-	s := newShop(ledger.AtMostOnce)
+	s := newShop(ledger.PolicyAtMostOnce)
 	s.kind.Unknown = func(ledger.ID, charge) string { panic("no text") }
 	s.after = failures(1, errTimeout)
 	s.run(t, func(t *testing.T, _ *dohosttest.Host, o dohost.Stub[order]) {
@@ -81,7 +81,7 @@ func TestPanicOfUnknown(t *testing.T) {
 
 // TestOperationThatIsResolvedIsReported resolves two unknown operations, one after the other.
 func TestOperationThatIsResolvedIsReported(t *testing.T) {
-	s := newShop(ledger.AtMostOnce)
+	s := newShop(ledger.PolicyAtMostOnce)
 	var reported []string
 	s.listener.Service = func(_ dohost.ID, event string, attrs ...slog.Attr) {
 		if event == "ledger:resolved" {

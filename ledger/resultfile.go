@@ -22,8 +22,8 @@ import (
 //	var results = ledger.ResultDir("/var/lib/builds")
 //
 //	var build = ledger.Kind[Commit, Report]{
-//		Name: "build", Same: ledger.Whole[Commit], Policy: ledger.Reconcile,
-//		Find: ledger.FindResult[Commit, Report](results, ledger.Unknown), Unknown: …,
+//		Name: "build", Same: ledger.Whole[Commit], Policy: ledger.PolicyReconcile,
+//		Find: ledger.FindResult[Commit, Report](results, ledger.AnswerUnknown), Unknown: …,
 //	}
 //
 // Only code that the program trusts should be able to write the directory. Nothing deletes its files: delete a file when the operation
@@ -132,32 +132,32 @@ func (d ResultDir) read(path string) ([]byte, error) {
 	return data, errors.Join(err, f.Close())
 }
 
-// FindResult returns a [Kind].Find that reads the result of an operation from a directory: Done with the result. Without a file the
-// answer is absent: [Unknown] if the other process may still run, or may have ended after its effect; [NotDone] only if it has
+// FindResult returns a [Kind].Find that reads the result of an operation from a directory: AnswerDone with the result. Without a file the
+// answer is absent: [AnswerUnknown] if the other process may still run, or may have ended after its effect; [AnswerNotDone] only if it has
 // certainly ended, and a run without a result has no effect or one that is harmless to repeat. A file that cannot be read, or is not
-// the JSON of a result, gives an error, so the answer is Unknown.
+// the JSON of a result, gives an error, so the answer is AnswerUnknown.
 func FindResult[A, R any](d ResultDir, absent Answer) func(context.Context, ID, A) (R, Answer, error) {
 	return func(_ context.Context, id ID, _ A) (result R, _ Answer, err error) {
-		if absent != Unknown && absent != NotDone {
-			return result, Unknown, fmt.Errorf("ledger: FindResult with the answer %d for a missing file: want Unknown or NotDone: %w", absent, dohost.ErrMisuse)
+		if absent != AnswerUnknown && absent != AnswerNotDone {
+			return result, AnswerUnknown, fmt.Errorf("ledger: FindResult with the answer %d for a missing file: want AnswerUnknown or AnswerNotDone: %w", absent, dohost.ErrMisuse)
 		}
 		path, err := d.Path(id)
 		if err != nil {
-			return result, Unknown, err
+			return result, AnswerUnknown, err
 		}
 		switch data, err := d.read(path); {
 		case errors.Is(err, fs.ErrNotExist):
 			return result, absent, nil
 		case err != nil:
-			return result, Unknown, fmt.Errorf("ledger: result of operation %s: %w", id, err)
+			return result, AnswerUnknown, fmt.Errorf("ledger: result of operation %s: %w", id, err)
 		case len(data) > maxResult:
-			return result, Unknown, &resultError{&dohost.LimitError{What: "file of the result", Size: len(data), Limit: maxResult}}
+			return result, AnswerUnknown, &resultError{&dohost.LimitError{What: "file of the result", Size: len(data), Limit: maxResult}}
 		default:
 			if err := json.Unmarshal(data, &result); err != nil {
 				var none R
-				return none, Unknown, fmt.Errorf("ledger: the file with the result of operation %s cannot be decoded: %w", id, err)
+				return none, AnswerUnknown, fmt.Errorf("ledger: the file with the result of operation %s cannot be decoded: %w", id, err)
 			}
-			return result, Done, nil
+			return result, AnswerDone, nil
 		}
 	}
 }

@@ -26,7 +26,7 @@ func TestResultFiles(t *testing.T) {
 	find := func(absent ledger.Answer) (string, ledger.Answer, error) {
 		return ledger.FindResult[charge, string](d, absent)(t.Context(), someID, charge{})
 	}
-	for _, absent := range []ledger.Answer{ledger.Unknown, ledger.NotDone} {
+	for _, absent := range []ledger.Answer{ledger.AnswerUnknown, ledger.AnswerNotDone} {
 		if got, answer, err := find(absent); got != "" || answer != absent || err != nil {
 			t.Errorf("without a file: %q, %d, %v", got, answer, err)
 		}
@@ -40,7 +40,7 @@ func TestResultFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got, answer, err := find(ledger.NotDone); got != want || answer != ledger.Done || err != nil {
+		if got, answer, err := find(ledger.AnswerNotDone); got != want || answer != ledger.AnswerDone || err != nil {
 			t.Errorf("%q, %d, %v; want %q", got, answer, err, want)
 		}
 	}
@@ -50,7 +50,7 @@ func TestResultFiles(t *testing.T) {
 	if err := d.Write(someID, make(chan int)); err == nil {
 		t.Error("a result without JSON was written")
 	}
-	if got, _, err := find(ledger.NotDone); got != "r_2" || err != nil {
+	if got, _, err := find(ledger.AnswerNotDone); got != "r_2" || err != nil {
 		t.Errorf("after refused results: %q, %v", got, err)
 	}
 	if data, err := os.ReadFile(path + ".link"); err != nil || string(data) != `"r_1"` {
@@ -60,16 +60,16 @@ func TestResultFiles(t *testing.T) {
 	if err != nil || len(files) != 2 {
 		t.Errorf("the directory has %v, %v", files, err)
 	}
-	if _, answer, err := find(ledger.Done); answer != ledger.Unknown || !errors.Is(err, dohost.ErrMisuse) {
+	if _, answer, err := find(ledger.AnswerDone); answer != ledger.AnswerUnknown || !errors.Is(err, dohost.ErrMisuse) {
 		t.Errorf("the answer Done for a missing file: %d, %v", answer, err)
 	}
 	for _, id := range []ledger.ID{
 		"", "op_", "op_../../../../../etc/pa", someID + "0", "../" + someID, someID[:10] + "/../" + someID[10:], someID[:10] + "\n" + someID[10:], "OP_7bs0000000000000000000000g",
 	} {
 		_, pathErr := d.Path(id)
-		_, answer, findErr := ledger.FindResult[charge, string](d, ledger.NotDone)(t.Context(), id, charge{})
+		_, answer, findErr := ledger.FindResult[charge, string](d, ledger.AnswerNotDone)(t.Context(), id, charge{})
 		for _, err := range []error{pathErr, d.Write(id, 1), findErr} {
-			if !errors.Is(err, dohost.ErrMisuse) || answer != ledger.Unknown {
+			if !errors.Is(err, dohost.ErrMisuse) || answer != ledger.AnswerUnknown {
 				t.Errorf("the ID %q: %d, %v", id, answer, err)
 			}
 		}
@@ -100,8 +100,8 @@ func TestResultFileWithDamage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := ledger.ResultDir(t.TempDir())
-			s := newShop(ledger.Reconcile)
-			s.kind.Find = ledger.FindResult[charge, string](d, ledger.NotDone)
+			s := newShop(ledger.PolicyReconcile)
+			s.kind.Find = ledger.FindResult[charge, string](d, ledger.AnswerNotDone)
 			s.after = func(_ context.Context, id ledger.ID) error {
 				path, err := d.Path(id)
 				return errors.Join(errTimeout, err, test.make(path))
@@ -119,8 +119,8 @@ func TestResultFileWithDamage(t *testing.T) {
 // TestResultFileAtEveryPoint ends incarnations at every point of a call that writes its result to a file after its effect. With a file,
 // no outcome is unknown, and the call is not repeated.
 func TestResultFileAtEveryPoint(t *testing.T) {
-	s, dir := &pointRun{shop: newShop(ledger.Reconcile), mayBeUnknown: true}, ledger.ResultDir(t.TempDir())
-	s.kind.Find = ledger.FindResult[charge, string](dir, ledger.Unknown)
+	s, dir := &pointRun{shop: newShop(ledger.PolicyReconcile), mayBeUnknown: true}, ledger.ResultDir(t.TempDir())
+	s.kind.Find = ledger.FindResult[charge, string](dir, ledger.AnswerUnknown)
 	s.after = func(_ context.Context, id ledger.ID) error { return dir.Write(id, receipt(id)) }
 	s.atReport = func(id ledger.ID) error {
 		path, err := dir.Path(id)

@@ -41,10 +41,11 @@ func runProcess(dir string) error {
 	}
 	results := ledger.ResultDir(filepath.Join(dir, "results"))
 	kind := ledger.Kind[string, string]{
-		Name: "run", Same: ledger.Whole[string], Policy: ledger.Reconcile, Find: ledger.FindResult[string, string](results, ledger.Unknown),
+		Name: "run", Same: ledger.Whole[string], Policy: ledger.PolicyReconcile, Find: ledger.FindResult[string, string](results, ledger.AnswerUnknown),
 		Unknown: func(ledger.ID, string) string { return "the run may have happened" },
 	}
-	class := ledger.Declare(dohost.Bind(jobs, func(_ context.Context, st *dohost.State) (*job, error) { return &job{st}, nil }, nil), &kind)
+	class := dohost.Bind(jobs, func(_ context.Context, st *dohost.State) (*job, error) { return &job{st}, nil },
+		&dohost.Handlers[job]{Extensions: []dohost.ClassExtension{ledger.Declare(&kind)}})
 	h, err := dohost.Open(filepath.Join(dir, "data"), nil, class)
 	if err != nil {
 		return err

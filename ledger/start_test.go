@@ -38,19 +38,19 @@ func (s *started) take() string {
 }
 
 func (s *started) class() dohost.Class {
-	return ledger.Declare(dohost.Bind(orders, func(ctx context.Context, st *dohost.State) (*order, error) {
+	return dohost.Bind(orders, func(ctx context.Context, st *dohost.State) (*order, error) {
 		all, err := collect(ledger.Unfinished(ctx, st))
 		for _, op := range all {
 			s.add(fmt.Sprintf("the constructor lists %s %s", op.Scope, op.Status))
 		}
 		return &order{st, s.shop}, err
-	}, nil), &s.kind)
+	}, &dohost.Handlers[order]{Extensions: []dohost.ClassExtension{ledger.Declare(&s.kind)}})
 }
 
 // TestOperationsThatWereInterruptedAreListedAtStart ends an incarnation during three calls, one after the other, and wakes the object with an
 // event of another kind: all of them are reported, and the constructor can list them, before that event runs.
 func TestOperationsThatWereInterruptedAreListedAtStart(t *testing.T) {
-	s := &started{shop: newShop(ledger.AtMostOnce)}
+	s := &started{shop: newShop(ledger.PolicyAtMostOnce)}
 	s.bank.Latency = time.Hour
 	scopes := map[string]string{}
 	s.listener.Service = func(_ dohost.ID, event string, attrs ...slog.Attr) {
@@ -109,7 +109,7 @@ func TestOperationsThatWereInterruptedAreListedAtStart(t *testing.T) {
 // scope. A wake reports a part of them, and the next one the others: each is reported once.
 func TestWakeReportsABoundedNumberOfOperations(t *testing.T) {
 	const n, most = 300, 1 << 20 / (5 << 10) // a row counts as 1 KiB and its texts
-	s := newShop(ledger.Idempotent)
+	s := newShop(ledger.PolicyIdempotent)
 	s.before = failures(n, errTimeout)
 	var mu sync.Mutex
 	reports := map[string]int{}

@@ -70,7 +70,7 @@ func (p *Pool) claim(ctx context.Context, c Claim) (claimed *Task, fresh, more b
 		if _, err := v.beat(ctx, c.Role, c.Conn); err != nil {
 			return err
 		}
-		t, ok, err := first(ctx, p, &tasks, dohost.Query[taskRow]{Index: "conn", Prefix: connStatus(c.Role, c.Conn, Acknowledged)})
+		t, ok, err := first(ctx, p, &tasks, dohost.Query[taskRow]{Index: "conn", Prefix: connStatus(c.Role, c.Conn, StatusAcknowledged)})
 		if err != nil {
 			return err
 		}
@@ -80,7 +80,7 @@ func (p *Pool) claim(ctx context.Context, c Claim) (claimed *Task, fresh, more b
 			}
 			t.Fence++
 			t.Attempts++
-			t.enter(Acknowledged, v.now)
+			t.enter(StatusAcknowledged, v.now)
 			t.Conn, t.Reason, t.Progress = c.Conn, "", ""
 			t.Lease = v.now.Add(p.options.Acknowledged)
 			v.progressed(&t)
@@ -102,7 +102,7 @@ func (v *view) claimable(ctx context.Context, role string) (t taskRow, ok, more 
 	if t, ok, err = v.head(ctx, role); err != nil || !ok || !t.overdue(v.now) {
 		return t, ok, false, err
 	}
-	rows, err := tasks.List(ctx, v.Storage(), &dohost.Query[taskRow]{Index: "role", Prefix: roleStatus(role, Pending), Limit: sweepBatch})
+	rows, err := tasks.List(ctx, v.Storage(), &dohost.Query[taskRow]{Index: "role", Prefix: roleStatus(role, StatusPending), Limit: sweepBatch})
 	for _, row := range rows {
 		if err != nil || !row.Value.overdue(v.now) {
 			return row.Value, err == nil, false, err
@@ -186,8 +186,8 @@ func (p *Pool) Start(ctx context.Context, h Hold) (Task, error) {
 		if !t.Status.held() {
 			return noTransition(t, "a start")
 		}
-		if t.Status == Acknowledged {
-			t.enter(Running, v.now)
+		if t.Status == StatusAcknowledged {
+			t.enter(StatusRunning, v.now)
 			t.Started = true
 			v.progressed(t)
 		}
@@ -211,7 +211,7 @@ func (p *Pool) Renew(ctx context.Context, r Renew) (Task, error) {
 		return Task{}, err
 	}
 	return p.change(ctx, r.Hold, func(ctx context.Context, v *view, t *taskRow) error {
-		if t.Status != Running {
+		if t.Status != StatusRunning {
 			return noTransition(t, "a renewal")
 		}
 		if r.Progress != "" && r.Progress != t.Progress {
@@ -252,10 +252,10 @@ func (p *Pool) Handoff(ctx context.Context, h Handoff) (task Task, err error) {
 			return v.keepLate(ctx, &t, h)
 		case err != nil:
 			return err
-		case t.Status == Done:
+		case t.Status == StatusDone:
 			task = t.public(content{})
 			return nil
-		case t.Status != Running:
+		case t.Status != StatusRunning:
 			return noTransition(&t, "a handoff")
 		}
 		c, _, err := get(ctx, p, &contents, t.ID)
@@ -266,7 +266,7 @@ func (p *Pool) Handoff(ctx context.Context, h Handoff) (task Task, err error) {
 		if err := contents.Put(ctx, p.Storage(), c); err != nil {
 			return err
 		}
-		if err := v.end(ctx, &t, Done, ""); err != nil {
+		if err := v.end(ctx, &t, StatusDone, ""); err != nil {
 			return err
 		}
 		task = t.public(content{})
@@ -342,7 +342,7 @@ func (p *Pool) Fail(ctx context.Context, f Fail) (Task, error) {
 				return err
 			}
 		default:
-			if err := v.end(ctx, t, Failed, f.Error); err != nil {
+			if err := v.end(ctx, t, StatusFailed, f.Error); err != nil {
 				return err
 			}
 		}

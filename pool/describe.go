@@ -56,7 +56,7 @@ func (in *inspection) role(r role, _ dohost.Cursor) error {
 	if err != nil {
 		return err
 	}
-	oldest, _, err := one(in, &tasks, dohost.Query[taskRow]{Index: "role", Prefix: roleStatus(r.Name, Pending)})
+	oldest, _, err := one(in, &tasks, dohost.Query[taskRow]{Index: "role", Prefix: roleStatus(r.Name, StatusPending)})
 	if err != nil {
 		return err
 	}

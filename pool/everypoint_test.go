@@ -105,7 +105,7 @@ func (l *pointLog) checkDone(ctx context.Context, h *dohosttest.Host, n int) err
 	}
 	for _, t := range list.Tasks {
 		whole, err := dohost.Call(ctx, Pools.Get(h, "p"), (*Pool).Task, TaskQuery{t.ID})
-		if err != nil || whole.Status != Done || string(whole.Result) != l.results[t.ID] || whole.Attempts != 1 || whole.Fence != 1 {
+		if err != nil || whole.Status != StatusDone || string(whole.Result) != l.results[t.ID] || whole.Attempts != 1 || whole.Fence != 1 {
 			return fmt.Errorf("%+v with the result %s, want %s: %w", whole, whole.Result, l.results[t.ID], err)
 		}
 	}
@@ -239,7 +239,7 @@ func TestSweepAtEveryPoint(t *testing.T) {
 			if err := errors.Join(err, err2, err3); err != nil {
 				return err
 			}
-			if a := roles.Roles[0]; a.Restarts != 0 || a.Requested != nil || len(live.Tasks) != 1 || live.Tasks[0].Status != Done || live.Tasks[0].Fence != 1 {
+			if a := roles.Roles[0]; a.Restarts != 0 || a.Requested != nil || len(live.Tasks) != 1 || live.Tasks[0].Status != StatusDone || live.Tasks[0].Fence != 1 {
 				return fmt.Errorf("the live role %+v with %+v", a, live.Tasks)
 			}
 			d := roles.Roles[1]
@@ -247,7 +247,7 @@ func TestSweepAtEveryPoint(t *testing.T) {
 				return fmt.Errorf("the dead role %+v with %d tasks", d, len(dead.Tasks))
 			}
 			for _, t := range dead.Tasks {
-				if t.Status != Pending || t.Fence != 1 {
+				if t.Status != StatusPending || t.Fence != 1 {
 					return fmt.Errorf("%+v", t)
 				}
 			}

@@ -168,7 +168,7 @@ func TestSweepHandlesManyRows(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.sleep(4 * time.Minute)
-		list := call(f, (*Pool).Tasks, ListQuery{Role: "a", Status: Pending, Limit: maxListed})
+		list := call(f, (*Pool).Tasks, ListQuery{Role: "a", Status: StatusPending, Limit: maxListed})
 		if w := call(f, (*Pool).Workers, ListQuery{Role: "a"}).Workers; len(w) != 0 || len(list.Tasks) != n {
 			t.Errorf("%d workers, %d pending tasks of %d", len(w), len(list.Tasks), n)
 		}

@@ -87,7 +87,7 @@ func TestResultsAreNotEscaped(t *testing.T) {
 		s.sleep(time.Second)
 		task, err = s.client().Task(ctx, task.ID)
 		var text string // the answer of the host is escaped, and the result of the pool is not
-		if err != nil || task.Status != Done || json.Unmarshal(task.Result, &text) != nil || len(text) != mostResult-2 || task.Text != "<p>" {
+		if err != nil || task.Status != StatusDone || json.Unmarshal(task.Result, &text) != nil || len(text) != mostResult-2 || task.Text != "<p>" {
 			t.Errorf("%s, %.80q, %d bytes, %v", task.Status, task.Reason, len(task.Result), err)
 		}
 		if err := stop(); err != errStop {

@@ -22,8 +22,8 @@ const (
 )
 
 // extension lists the items of a pool for operators, and applies their actions.
-func extension(o *Options) *dohost.ClassExtension {
-	return &dohost.ClassExtension{
+func extension(o *Options) dohost.ClassExtension {
+	return dohost.ClassExtension{
 		Kinds: []string{roleItem, workerItem, taskItem},
 		Inspect: func(_ context.Context, s *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
 			return func(yield func(dohost.Resource, error) bool) {
@@ -125,7 +125,7 @@ func (in *inspection) listWorkers(q *dohost.DetailQuery) error {
 }
 
 // listed are the states of the tasks of a list without a state, in its order.
-var listed = []Status{Running, Acknowledged, Pending, Failed}
+var listed = []Status{StatusRunning, StatusAcknowledged, StatusPending, StatusFailed}
 
 // listTasks lists the tasks of a role: the tasks of each state in the order of the posts, ended tasks in the reverse order.
 func (in *inspection) listTasks(name string, q *dohost.DetailQuery) error {
@@ -199,7 +199,7 @@ func badCursor(text string) error {
 
 // mayRetry reports whether an operator may make the task pending again.
 func (t *taskRow) mayRetry() bool {
-	return t.Status == Failed && !t.Cancelled && !(t.Once && t.Started)
+	return t.Status == StatusFailed && !t.Cancelled && !(t.Once && t.Started)
 }
 
 // mayDelete reports whether an operator may delete the task.

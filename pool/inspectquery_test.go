@@ -170,7 +170,7 @@ func TestInspectionReadsAPage(t *testing.T) {
 
 // finish hands off the tasks of workers.
 func finish(ctx context.Context, p *Pool, role string, n int) error {
-	list, err := p.Tasks(ctx, ListQuery{Role: role, Status: Running, Limit: n})
+	list, err := p.Tasks(ctx, ListQuery{Role: role, Status: StatusRunning, Limit: n})
 	for _, t := range list.Tasks {
 		if _, err := p.Handoff(ctx, Handoff{Hold: Hold{t.ID, t.Conn, t.Fence}}); err != nil {
 			return err

@@ -40,7 +40,7 @@ func (p *Pool) Tasks(ctx context.Context, q ListQuery) (TaskList, error) {
 	}
 	prefix := dohost.KeyOf(q.Role)
 	if q.Status != "" {
-		if !q.Status.held() && !q.Status.ended() && q.Status != Pending {
+		if !q.Status.held() && !q.Status.ended() && q.Status != StatusPending {
 			return TaskList{}, refuse(ErrInvalid, "status is %.40q: want pending, acknowledged, running, done or failed", q.Status)
 		}
 		prefix = roleStatus(q.Role, q.Status)

@@ -202,7 +202,7 @@ func (m *poolModel) removed(conn string, last time.Time) {
 		r.restarts = 0
 	}
 	for _, task := range m.tasks { // the sweep has seen the worker until now
-		if task.Status == Acknowledged && task.Conn == conn && task.lease.hi.Before(m.now()) {
+		if task.Status == StatusAcknowledged && task.Conn == conn && task.lease.hi.Before(m.now()) {
 			task.lease.hi = m.now()
 		}
 	}
@@ -219,7 +219,7 @@ func (m *poolModel) post(t *rapid.T) {
 	if task, ok := do(m, t, want, (*Pool).Post, n); ok {
 		m.seq++
 		m.tasks[task.ID] = &modelTask{
-			taskRow: taskRow{ID: task.ID, Seq: uint64(m.seq), Role: role, Once: n.Once, Status: Pending}, since: at(m.now()), late: map[uint64]bool{},
+			taskRow: taskRow{ID: task.ID, Seq: uint64(m.seq), Role: role, Once: n.Once, Status: StatusPending}, since: at(m.now()), late: map[uint64]bool{},
 		}
 	}
 }
@@ -227,9 +227,9 @@ func (m *poolModel) post(t *rapid.T) {
 // oldest returns the task that a claim gets.
 func (m *poolModel) oldest(role, conn string) (best *modelTask) {
 	for _, t := range m.tasks {
-		again := t.Status == Acknowledged && t.Conn == conn
-		if t.Role == role && (t.Status == Pending || again) &&
-			(best == nil || again && best.Status == Pending || again == (best.Status == Acknowledged) && t.Seq < best.Seq) {
+		again := t.Status == StatusAcknowledged && t.Conn == conn
+		if t.Role == role && (t.Status == StatusPending || again) &&
+			(best == nil || again && best.Status == StatusPending || again == (best.Status == StatusAcknowledged) && t.Seq < best.Seq) {
 			best = t
 		}
 	}
@@ -247,11 +247,11 @@ func (m *poolModel) claimTask(t *rapid.T) {
 	if (c.Task == nil) != (want == nil) || want != nil && c.Task.ID != want.ID {
 		t.Fatalf("claimed %+v, want %+v", c.Task, want)
 	}
-	if want == nil || want.Status == Acknowledged {
+	if want == nil || want.Status == StatusAcknowledged {
 		return
 	}
 	m.counts["claimed"]++
-	want.Status, want.Conn, want.Progress = Acknowledged, conn, ""
+	want.Status, want.Conn, want.Progress = StatusAcknowledged, conn, ""
 	want.Fence++
 	want.Attempts++
 	want.lease, want.progressBy = at(m.now().Add(m.o.Acknowledged)), at(m.now().Add(m.o.Progress))
@@ -279,16 +279,16 @@ func (m *poolModel) hold(t *rapid.T) (h Hold, task *modelTask, want error) {
 func (m *poolModel) start(t *rapid.T) {
 	h, task, want := m.hold(t)
 	if _, ok := do(m, t, want, (*Pool).Start, h); ok {
-		if task.Status == Acknowledged {
+		if task.Status == StatusAcknowledged {
 			task.progressBy = at(m.now().Add(m.o.Progress))
 		}
-		task.Status, task.lease = Running, at(m.now().Add(m.o.Lease))
+		task.Status, task.lease = StatusRunning, at(m.now().Add(m.o.Lease))
 	}
 }
 
 func (m *poolModel) renew(t *rapid.T) {
 	h, task, want := m.hold(t)
-	if want == nil && task.Status != Running {
+	if want == nil && task.Status != StatusRunning {
 		want = ErrTransition
 	}
 	r := Renew{Hold: h, Progress: rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "progress")}
@@ -302,15 +302,15 @@ func (m *poolModel) renew(t *rapid.T) {
 
 func (m *poolModel) handoff(t *rapid.T) {
 	h, task, want := m.hold(t)
-	repeated := want == ErrTransition && task.Status == Done
+	repeated := want == ErrTransition && task.Status == StatusDone
 	if repeated {
 		want = nil
-	} else if want == nil && task.Status != Running {
+	} else if want == nil && task.Status != StatusRunning {
 		want = ErrTransition
 	}
 	_, ok := do(m, t, want, (*Pool).Handoff, Handoff{h, json.RawMessage(fmt.Sprint(h.Fence))})
 	if ok && !repeated {
-		task.Status = Done
+		task.Status = StatusDone
 		if r := m.roles[task.Role]; r != nil {
 			r.restarts = 0
 		}
@@ -322,7 +322,7 @@ func (m *poolModel) handoff(t *rapid.T) {
 
 // takenBack makes a held task pending again, whose worker has not reported the end.
 func (m *poolModel) takenBack(task *modelTask, since span) {
-	if task.Status == Running {
+	if task.Status == StatusRunning {
 		task.Uncertain = true
 	}
 	m.pending(task, since)
@@ -330,10 +330,10 @@ func (m *poolModel) takenBack(task *modelTask, since span) {
 
 // pending makes a held task pending again.
 func (m *poolModel) pending(task *modelTask, since span) {
-	over := task.Attempts >= m.o.MaxAttempts || task.Once && task.Status == Running
-	task.Conn, task.Status, task.since = "", Pending, since
+	over := task.Attempts >= m.o.MaxAttempts || task.Once && task.Status == StatusRunning
+	task.Conn, task.Status, task.since = "", StatusPending, since
 	if over {
-		task.Status = Failed
+		task.Status = StatusFailed
 	}
 }
 
@@ -347,8 +347,8 @@ func (m *poolModel) cancel(t *rapid.T) {
 	if _, ok := do(m, t, want, (*Pool).Cancel, Cancel{Task: id}); !ok || task.Status.ended() {
 		return
 	}
-	task.Uncertain = task.Uncertain || task.Status == Running
-	task.Status, task.Conn = Failed, ""
+	task.Uncertain = task.Uncertain || task.Status == StatusRunning
+	task.Status, task.Conn = StatusFailed, ""
 }
 
 func (m *poolModel) fail(t *rapid.T) {
@@ -358,7 +358,7 @@ func (m *poolModel) fail(t *rapid.T) {
 		if f.Retry {
 			m.pending(task, at(m.now()))
 		} else {
-			task.Status = Failed
+			task.Status = StatusFailed
 		}
 	}
 }

@@ -124,7 +124,7 @@ func (m *poolModel) checkTasks(t *rapid.T, after snapshot) {
 		m.checkOverdue(t, task)
 		c := after.contents[id]
 		m.counts["late"] += len(c.Late) - len(m.before.contents[id].Late)
-		if len(c.Late) != len(task.late) || (row.Status == Done) != (c.Result != nil) {
+		if len(c.Late) != len(task.late) || (row.Status == StatusDone) != (c.Result != nil) {
 			t.Fatalf("%s: %s task with the result %s and %+v, want %v", m.event, row.Status, c.Result, c.Late, task.late)
 		}
 		for _, l := range c.Late {
@@ -142,7 +142,7 @@ func (m *poolModel) checkTasks(t *rapid.T, after snapshot) {
 func (m *poolModel) checkTakenBack(t *rapid.T, task *modelTask, row taskRow) {
 	s := row.Since
 	lapsed := !s.Before(task.lease.lo)
-	if w := m.workers[task.Conn]; task.Status == Acknowledged && w != nil && s.Before(w.until.lo) {
+	if w := m.workers[task.Conn]; task.Status == StatusAcknowledged && w != nil && s.Before(w.until.lo) {
 		lapsed = false // its worker is reachable
 	}
 	if s.Before(m.leaseQuiet) || !lapsed && s.Before(task.progressBy.lo) || s.After(m.now()) {
@@ -159,7 +159,7 @@ func (m *poolModel) checkOverdue(t *rapid.T, task *modelTask) {
 		return
 	}
 	end := task.lease.hi
-	if w := m.workers[task.Conn]; task.Status == Acknowledged && w != nil && end.Before(w.until.hi) {
+	if w := m.workers[task.Conn]; task.Status == StatusAcknowledged && w != nil && end.Before(w.until.hi) {
 		end = w.until.hi
 	}
 	if task.progressBy.hi.Before(end) {
@@ -209,7 +209,7 @@ func (m *poolModel) isOffline(role string) bool {
 // it has none.
 func (m *poolModel) offlineBy(role string) (by time.Time, oldest *modelTask, ok bool) {
 	for _, task := range m.tasks {
-		if task.Role == role && task.Status == Pending && (!ok || task.Seq < oldest.Seq) {
+		if task.Role == role && task.Status == StatusPending && (!ok || task.Seq < oldest.Seq) {
 			by, oldest, ok = task.since.hi, task, true
 		}
 	}

@@ -41,7 +41,7 @@ const noReason = "the task has failed without a reason"
 func (t *taskRow) unnotified() bool { return t.Status.ended() && t.Notify != nil && !t.Notified }
 
 // notifyOptions bound the notifications. The agent of one of them may be slow, so others run concurrently.
-var notifyOptions = &agent.RowsOptions{Parallel: 16, MaxAttempts: -1, MaxRetryDelay: time.Minute}
+var notifyOptions = &agent.RowsOptions{Parallel: 16, Retry: dohost.RetryPolicy{MaxAttempts: -1, MaxDelay: time.Minute}}
 
 // notifyRetry bounds the attempts of the callback, and notifyTimeout the time of one notification.
 var notifyRetry = dohost.RetryPolicy{MaxAttempts: 10, MaxDelay: time.Minute}
@@ -95,14 +95,14 @@ var endProcedure = dohost.NewProcedure("pool.end", func(ctx context.Context, obj
 	if !ok {
 		return tookEnd{NoAgent: true}, nil
 	}
-	_, err := agent.Schedule(ctx, a, agent.After(0), in.Callback, in.Ended, &agent.ScheduleOptions{Idempotent: agent.Idempotent, Retry: notifyRetry})
+	_, err := agent.Schedule(ctx, a, agent.After(0), in.Callback, in.Ended, &agent.ScheduleOptions{Idempotence: agent.IdempotenceOn, Retry: notifyRetry})
 	return tookEnd{}, err
 })
 
 // scheduleEnd schedules the callback of the agent to notify.
 func (p *Pool) scheduleEnd(ctx context.Context, t *taskRow) error {
 	end := Ended{Pool: p.Name(), Task: t.ID, Role: t.Role, Key: t.Key}
-	if t.Status == Done {
+	if t.Status == StatusDone {
 		c, _, err := get(ctx, p, &contents, t.ID)
 		if err != nil {
 			return err

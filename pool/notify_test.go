@@ -324,7 +324,7 @@ func TestCancel(t *testing.T) {
 	inPool(t, nil, func(ctx context.Context, f *fixture) {
 		f.join("a", "1")
 		pending, claimed, running := f.post("a", "x"), "", ""
-		if c := call(f, (*Pool).Cancel, Cancel{Task: pending, Reason: "no need"}); c.Status != Failed || c.Reason != "no need" || c.Uncertain {
+		if c := call(f, (*Pool).Cancel, Cancel{Task: pending, Reason: "no need"}); c.Status != StatusFailed || c.Reason != "no need" || c.Uncertain {
 			t.Errorf("%+v", c)
 		}
 		call(f, (*Pool).Post, NewTask{Role: "a", Key: "k"})

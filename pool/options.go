@@ -51,7 +51,7 @@ type Options struct {
 	// MaxResult bounds the result of a task, in bytes of JSON. Zero means 256 KiB; it is at most 256 KiB.
 	MaxResult int
 
-	// Authorize decides about each request of a client: see [dohost.Handlers]. Callers with [dohost.ReadOnly] can read tasks with
+	// Authorize decides about each request of a client: see [dohost.Handlers]. Callers with [dohost.RightsReadOnly] can read tasks with
 	// their texts and results, and list tasks, workers, roles and commands. All callers that may write trust one another: the pool cannot tell one worker from another. Nil admits all
 	// callers.
 	Authorize func(context.Context, *dohost.AccessRequest) (dohost.Access, error)

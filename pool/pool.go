@@ -35,8 +35,9 @@ func classWith(o *Options, clock func() time.Time) dohost.Class {
 	c := agent.Bind(Pools, func(_ context.Context, a *agent.Agent[struct{}]) (*Pool, error) {
 		return &Pool{Agent: a, options: &options, clock: clock, claimers: map[string]*waiters{}}, nil
 	}, &agent.Handlers[Pool, struct{}]{
-		Authorize: options.Authorize,
-		Validate:  func(*Pool, context.Context, struct{}, *agent.Conn) error { return errNoState },
+		Authorize:  options.Authorize,
+		Extensions: []dohost.ClassExtension{extension(&options)},
+		Validate:   func(*Pool, context.Context, struct{}, *agent.Conn) error { return errNoState },
 	},
 		agent.Extend(agent.Extension[Pool]{Protocol: "pool"}),
 		agent.OnSchedule(sweeping, func(p *Pool, ctx context.Context, _ struct{}) error { return p.sweep(ctx) }),
@@ -61,7 +62,7 @@ func classWith(o *Options, clock func() time.Time) dohost.Class {
 		agent.Callable("workers", (*Pool).Workers),
 		agent.Callable("roles", dohost.NoArg((*Pool).Roles)),
 	)
-	return dohost.InvalidClass(dohost.ExtendClass(c, extension(&options)), err)
+	return dohost.InvalidClass(c, err)
 }
 
 var errNoState = errors.New("pool: a pool has no shared state")

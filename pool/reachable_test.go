@@ -32,7 +32,7 @@ func TestWorkIsReachableAllTheTime(t *testing.T) {
 			}
 			least, looks = min(least, time.Until(ws[0].Until)), looks+1
 		}
-		if task := s.task(id); task.Status != Done || task.Attempts != 1 || looks != 30*60 {
+		if task := s.task(id); task.Status != StatusDone || task.Attempts != 1 || looks != 30*60 {
 			t.Errorf("%+v after %d looks", task, looks)
 		}
 		if least < 4*time.Second { // a heartbeat that has failed is repeated soon

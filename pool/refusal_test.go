@@ -75,7 +75,7 @@ func TestClaimsThatAreFencedAreRefused(t *testing.T) {
 		f.is(id, "running 2")
 		call(f, (*Pool).Handoff, Handoff{Hold: h, Result: json.RawMessage(`"new"`)})
 		got := f.task(id)
-		if got.Status != Done || string(got.Result) != `"new"` || len(got.Late) != 1 || string(got.Late[0].Result) != `"late"` || got.Late[0].Fence != old.Fence {
+		if got.Status != StatusDone || string(got.Result) != `"new"` || len(got.Late) != 1 || string(got.Late[0].Result) != `"late"` || got.Late[0].Fence != old.Fence {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -115,7 +115,7 @@ func TestResultsThatAreLateAreBounded(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if got := f.task(id); len(got.Late) != maxLate || got.Status != Pending {
+		if got := f.task(id); len(got.Late) != maxLate || got.Status != StatusPending {
 			t.Errorf("%d late results of a task that is %s", len(got.Late), got.Status)
 		}
 		call(f, (*Pool).Handoff, Handoff{Hold: f.claim("a", "1", true), Result: result})
@@ -151,7 +151,7 @@ func TestTransitionsOutsideOfTheTableAreRefused(t *testing.T) {
 		if f.dump() != before {
 			t.Error("a repeated handoff has changed a row")
 		}
-		if got := f.task(failed.Task); got.Reason != "it broke" || got.Status != Failed {
+		if got := f.task(failed.Task); got.Reason != "it broke" || got.Status != StatusFailed {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -288,7 +288,7 @@ func TestPostsWithAKeyAreIdempotent(t *testing.T) {
 		refused(f, ErrKeyUsed, (*Pool).Post, NewTask{Role: "a", Text: "y", Key: "k"})
 		refused(f, ErrKeyUsed, (*Pool).Post, NewTask{Role: "b", Text: "x", Key: "k"})
 		call(f, (*Pool).Handoff, Handoff{Hold: f.claim("a", "1", true)})
-		if again := call(f, (*Pool).Post, n); again.ID != id || again.Status != Done {
+		if again := call(f, (*Pool).Post, n); again.ID != id || again.Status != StatusDone {
 			t.Errorf("%+v", again)
 		}
 	})
@@ -300,7 +300,7 @@ func TestReadersChangeNothing(t *testing.T) {
 		f.join("a", "1")
 		id := f.post("a", "x")
 		before := f.dump()
-		reader := dohost.GrantAccess(ctx, dohost.Access{Identity: "r", Rights: dohost.ReadOnly})
+		reader := dohost.GrantAccess(ctx, dohost.Access{Identity: "r", Rights: dohost.RightsReadOnly})
 		args := map[string]string{
 			"join": `{"role":"a","conn":"2"}`, "beat": `{"role":"a","conn":"1"}`, "leave": `{"role":"a","conn":"1"}`,
 			"post": `{"role":"a"}`, "claim": `{"role":"a","conn":"1"}`, "start": `{"task":"1","conn":"1","fence":1}`,

@@ -174,7 +174,7 @@ func (v *view) overdue(ctx context.Context, t *taskRow) (reason string, next tim
 		return "its worker has made no progress", next, nil
 	}
 	if v.leaseLapsed(t.Lease) {
-		if t.Status == Running {
+		if t.Status == StatusRunning {
 			return "the lease of its worker has lapsed", next, nil
 		}
 		w, ok, err := get(ctx, v.Pool, &workers, workerKey(t.Role, t.Conn))

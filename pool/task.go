@@ -130,7 +130,7 @@ func (p *Pool) Post(ctx context.Context, n NewTask) (task Task, err error) {
 		v.meta.Seq++
 		v.meta.Tasks++
 		t := taskRow{
-			ID: strconv.FormatUint(v.meta.Seq, 10), Seq: v.meta.Seq, Key: n.Key, Role: n.Role, Status: Pending, Created: v.now, Since: v.now,
+			ID: strconv.FormatUint(v.meta.Seq, 10), Seq: v.meta.Seq, Key: n.Key, Role: n.Role, Status: StatusPending, Created: v.now, Since: v.now,
 			Once: n.Once, Notify: n.Notify,
 		}
 		if n.WithinMS > 0 {
@@ -251,7 +251,7 @@ func (p *Pool) wakeClaimer(role string) {
 
 // head returns the oldest pending task of a role.
 func (v *view) head(ctx context.Context, role string) (taskRow, bool, error) {
-	return first(ctx, v.Pool, &tasks, dohost.Query[taskRow]{Index: "role", Prefix: roleStatus(role, Pending)})
+	return first(ctx, v.Pool, &tasks, dohost.Query[taskRow]{Index: "role", Prefix: roleStatus(role, StatusPending)})
 }
 
 // find returns the task of an id.
@@ -286,18 +286,18 @@ type Status string
 
 // The states of a task.
 const (
-	Pending      Status = "pending"      // no worker has it
-	Acknowledged Status = "acknowledged" // a worker has claimed it
-	Running      Status = "running"      // a worker works on it, under a lease
-	Done         Status = "done"         // it has a result
-	Failed       Status = "failed"       // it has an error
+	StatusPending      Status = "pending"      // no worker has it
+	StatusAcknowledged Status = "acknowledged" // a worker has claimed it
+	StatusRunning      Status = "running"      // a worker works on it, under a lease
+	StatusDone         Status = "done"         // it has a result
+	StatusFailed       Status = "failed"       // it has an error
 )
 
 // held reports whether a worker has the task.
-func (s Status) held() bool { return s == Acknowledged || s == Running }
+func (s Status) held() bool { return s == StatusAcknowledged || s == StatusRunning }
 
 // ended reports whether the task does not change any more.
-func (s Status) ended() bool { return s == Done || s == Failed }
+func (s Status) ended() bool { return s == StatusDone || s == StatusFailed }
 
 // Late is the result of a worker whose claim was no longer the current one.
 type Late struct {

@@ -17,7 +17,7 @@ func (v *view) end(ctx context.Context, t *taskRow, s Status, reason string) err
 
 // takeBack takes a task from a worker that has not reported the end of its attempt. A worker begins its work after the start.
 func (v *view) takeBack(ctx context.Context, t *taskRow, reason string) error {
-	t.Uncertain = t.Uncertain || t.Status == Running
+	t.Uncertain = t.Uncertain || t.Status == StatusRunning
 	return v.again(ctx, t, reason)
 }
 
@@ -25,11 +25,11 @@ func (v *view) takeBack(ctx context.Context, t *taskRow, reason string) error {
 // claim has another fence, and no connection has this one.
 func (v *view) again(ctx context.Context, t *taskRow, reason string) error {
 	t.Conn = ""
-	if t.Attempts >= v.options.MaxAttempts || t.Once && t.Status == Running {
+	if t.Attempts >= v.options.MaxAttempts || t.Once && t.Status == StatusRunning {
 		v.Object().Report(ctx, "pool:task_failed", attrTask(t), attrRole(t.Role), attrReason(reason))
-		return v.end(ctx, t, Failed, reason)
+		return v.end(ctx, t, StatusFailed, reason)
 	}
-	if err := v.end(ctx, t, Pending, reason); err != nil {
+	if err := v.end(ctx, t, StatusPending, reason); err != nil {
 		return err
 	}
 	r, ok, err := get(ctx, v.Pool, &roles, t.Role)
@@ -48,8 +48,8 @@ func (v *view) again(ctx context.Context, t *taskRow, reason string) error {
 
 // withdraw ends a task as failed that has not ended. A worker that has it loses its claim.
 func (v *view) withdraw(ctx context.Context, t *taskRow, reason string) error {
-	t.Uncertain, t.Conn = t.Uncertain || t.Status == Running, ""
-	return v.end(ctx, t, Failed, reason)
+	t.Uncertain, t.Conn = t.Uncertain || t.Status == StatusRunning, ""
+	return v.end(ctx, t, StatusFailed, reason)
 }
 
 // overdue reports whether the deadline of the task is over.

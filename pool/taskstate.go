@@ -8,11 +8,11 @@ import (
 
 // taskEdges has the states that may follow each state of a task: see the table in the package comment.
 var taskEdges = map[Status][]Status{
-	Pending:      {Acknowledged, Failed},
-	Acknowledged: {Pending, Running, Failed},
-	Running:      {Pending, Done, Failed},
-	Done:         {},
-	Failed:       {Pending},
+	StatusPending:      {StatusAcknowledged, StatusFailed},
+	StatusAcknowledged: {StatusPending, StatusRunning, StatusFailed},
+	StatusRunning:      {StatusPending, StatusDone, StatusFailed},
+	StatusDone:         {},
+	StatusFailed:       {StatusPending},
 }
 
 // enter changes the state of a task; no other code does. In builds that check invariants it panics if the table has no such edge.

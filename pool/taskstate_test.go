@@ -19,8 +19,8 @@ func TestTaskEdgesAreThoseOfTheTable(t *testing.T) {
 	table, _, _ = strings.Cut(table, "\n\n")
 	header, lines, _ := strings.Cut("\tfrom "+table, "\n")
 	by, to := strings.Index(header, "by "), strings.Index(header, "to ")
-	groups := map[string][]Status{"both": {Acknowledged, Running}, "all three": {Pending, Acknowledged, Running}}
-	found, rows := map[Status][]Status{Done: {}}, 0
+	groups := map[string][]Status{"both": {StatusAcknowledged, StatusRunning}, "all three": {StatusPending, StatusAcknowledged, StatusRunning}}
+	found, rows := map[Status][]Status{StatusDone: {}}, 0
 	for line := range strings.Lines(lines) {
 		from, next := strings.TrimSpace(line[:by]), Status(strings.Fields(line[to:])[0])
 		of, ok := groups[from]

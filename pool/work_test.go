@@ -110,13 +110,13 @@ func TestWorkHandsResultsOff(t *testing.T) {
 			t.Fatal(err, err2)
 		}
 		s.sleep(4 * time.Minute)
-		if task, err := s.client().Task(ctx, first.ID); err != nil || task.Status != Running || task.Progress != "working on x" || !s.role("a").Reachable {
+		if task, err := s.client().Task(ctx, first.ID); err != nil || task.Status != StatusRunning || task.Progress != "working on x" || !s.role("a").Reachable {
 			t.Errorf("%+v, %v, %+v", task, err, s.role("a"))
 		}
 		s.is(second.ID, "pending 0")
 		s.sleep(7 * time.Minute)
 		for id, want := range map[string]string{first.ID: `"did x"`, second.ID: `"did y"`} {
-			if task := s.task(id); task.Status != Done || string(task.Result) != want || task.Attempts != 1 {
+			if task := s.task(id); task.Status != StatusDone || string(task.Result) != want || task.Attempts != 1 {
 				t.Errorf("%+v", task)
 			}
 		}
@@ -266,7 +266,7 @@ func TestWorkSurvivesTheServer(t *testing.T) {
 		s.is(id, "running 2")
 		s.lose.Store(3)
 		s.sleep(3 * time.Minute)
-		if task := s.task(id); task.Status != Done || task.Attempts != 2 || len(task.Late) != 0 {
+		if task := s.task(id); task.Status != StatusDone || task.Attempts != 2 || len(task.Late) != 0 {
 			t.Errorf("%+v", task)
 		}
 		if err := stop(); err != errStop || len(causes) != 1 || !errors.Is(causes[0], ErrFence) {

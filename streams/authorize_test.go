@@ -18,9 +18,9 @@ func TestSubscriptionsAreAuthorized(t *testing.T) {
 		case user == "":
 			return dohost.Access{}, dohost.ErrUnauthenticated
 		case strings.HasPrefix(r.ID.Name, user+"/") || r.ID.Class == string(Subscriptions) && strings.HasPrefix(r.ID.Name, user+"-"):
-			return dohost.Access{Identity: user, Rights: dohost.ReadWrite}, nil
+			return dohost.Access{Identity: user, Rights: dohost.RightsReadWrite}, nil
 		case strings.HasPrefix(r.ID.Name, "public/") || user == "guest":
-			return dohost.Access{Identity: user, Rights: dohost.ReadOnly}, nil
+			return dohost.Access{Identity: user, Rights: dohost.RightsReadOnly}, nil
 		}
 		return dohost.Access{}, dohost.ErrForbidden
 	}})

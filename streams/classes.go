@@ -13,7 +13,7 @@ const Streams dohost.Namespace[Stream] = "stream"
 // ClassOptions tunes the class of streams. A nil *ClassOptions, and the zero ClassOptions, mean the defaults.
 type ClassOptions struct {
 	// Authorize decides about each request of [Server] for a stream, as [dohost.Handlers].Authorize does. AccessRequest.ID.Name is the
-	// path of the stream. Callers with [dohost.ReadOnly] rights can neither create, append to, close nor delete it. Nil admits all
+	// path of the stream. Callers with [dohost.RightsReadOnly] rights can neither create, append to, close nor delete it. Nil admits all
 	// callers.
 	//
 	// For subscriptions ID.Class is [Subscriptions], and ID.Name is the ID that the client has chosen. The client also needs the right to

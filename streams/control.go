@@ -117,7 +117,7 @@ func (s *server) authorize(q *controlRequest, id dohost.ID, writes bool) bool {
 		s.host.WriteError(q.w, err)
 		return false
 	}
-	if a, ok := dohost.AccessFrom(ctx); ok && a.Rights == dohost.ReadOnly && writes {
+	if a, ok := dohost.AccessFrom(ctx); ok && a.Rights == dohost.RightsReadOnly && writes {
 		s.refuse(q.w, http.StatusForbidden, "read_only", "the caller may only read")
 		return false
 	}

@@ -68,7 +68,7 @@ func TestRightsOfAResponseAreThoseOfItsBeginning(t *testing.T) {
 		if ended.Load() && r.Request.Method == http.MethodGet {
 			return dohost.Access{}, dohost.ErrForbidden
 		}
-		return dohost.Access{Rights: dohost.ReadWrite}, nil
+		return dohost.Access{Rights: dohost.RightsReadWrite}, nil
 	}})
 	dohosttest.Run(t, &dohosttest.Options{Classes: classes}, func(t *testing.T, h *dohosttest.Host) {
 		s := Server(h.Host(), nil)

@@ -66,9 +66,9 @@ func byUser(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
 	case !ok:
 		return dohost.Access{}, dohost.ErrUnauthenticated
 	case strings.HasPrefix(r.ID.Name, user+"/"):
-		return dohost.Access{Identity: user, Rights: dohost.ReadWrite}, nil
+		return dohost.Access{Identity: user, Rights: dohost.RightsReadWrite}, nil
 	}
-	return dohost.Access{Identity: user, Rights: dohost.ReadOnly}, nil
+	return dohost.Access{Identity: user, Rights: dohost.RightsReadOnly}, nil
 }
 
 // A user creates a stream, and another one reads it and cannot append.

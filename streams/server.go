@@ -159,7 +159,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.host.WriteError(w, err)
 		return
 	}
-	if a, ok := dohost.AccessFrom(ctx); ok && a.Rights == dohost.ReadOnly && r.Method != http.MethodGet && r.Method != http.MethodHead {
+	if a, ok := dohost.AccessFrom(ctx); ok && a.Rights == dohost.RightsReadOnly && r.Method != http.MethodGet && r.Method != http.MethodHead {
 		s.refuse(w, http.StatusForbidden, "read_only", "the caller may only read")
 		return
 	}

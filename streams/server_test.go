@@ -250,7 +250,7 @@ func TestPagesContinue(t *testing.T) {
 
 // TestAuthorizeGuardsStreams has callers that may do nothing, read, and write.
 func TestAuthorizeGuardsStreams(t *testing.T) {
-	rights := map[string]dohost.Rights{"": dohost.NoRights, "r": dohost.ReadOnly, "w": dohost.ReadWrite}
+	rights := map[string]dohost.Rights{"": dohost.RightsNone, "r": dohost.RightsReadOnly, "w": dohost.RightsReadWrite}
 	classes := Classes(&ClassOptions{Authorize: func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
 		return dohost.Access{Rights: rights[r.Request.Header.Get("Authorization")]}, nil
 	}})

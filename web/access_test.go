@@ -28,7 +28,7 @@ func refusingClass() dohost.Class {
 			},
 			OnHTTP: func(_ *refusingObject, w http.ResponseWriter, r *http.Request) {
 				a, _ := dohost.AccessFrom(r.Context())
-				fmt.Fprintf(w, "%T %v", a.Identity, a.Rights == dohost.ReadWrite)
+				fmt.Fprintf(w, "%T %v", a.Identity, a.Rights == dohost.RightsReadWrite)
 			},
 		},
 		dohost.Expose("put", dohost.NoResult(func(l *refusingObject, ctx context.Context, v string) error {

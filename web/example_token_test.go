@@ -30,7 +30,7 @@ func byTokenFile(users map[string]string) func(context.Context, *dohost.AccessRe
 		case r.ID.Name != user:
 			return dohost.Access{}, dohost.ErrForbidden
 		}
-		return dohost.Access{Identity: user, Rights: dohost.ReadWrite}, nil
+		return dohost.Access{Identity: user, Rights: dohost.RightsReadWrite}, nil
 	}
 }
 

@@ -12,7 +12,7 @@ type Operator struct{}
 // asOperator gives requests the access of an operator, and the host calls no Authorize function for them.
 func asOperator(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx := dohost.GrantAccess(r.Context(), dohost.Access{Identity: Operator{}, Rights: dohost.ReadWrite})
+		ctx := dohost.GrantAccess(r.Context(), dohost.Access{Identity: Operator{}, Rights: dohost.RightsReadWrite})
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }

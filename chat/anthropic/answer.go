@@ -24,11 +24,11 @@ type reasoningMetadata struct {
 func (m *Model) contentOf(of *chat.ModelMessage, newest bool) (list []sdk.ContentBlockParamUnion, err error) {
 	for i := range of.Blocks {
 		switch b := &of.Blocks[i]; b.Kind {
-		case chat.TextBlock:
+		case chat.BlockText:
 			if strings.TrimSpace(b.Text) != "" {
 				list = append(list, sdk.NewTextBlock(b.Text))
 			}
-		case chat.ReasoningBlock:
+		case chat.BlockReasoning:
 			var t reasoningMetadata
 			if b.Metadata == nil || json.Unmarshal(b.Metadata, &t) != nil {
 				continue // from another provider
@@ -38,11 +38,11 @@ func (m *Model) contentOf(of *chat.ModelMessage, newest bool) (list []sdk.Conten
 			} else if t.Anthropic.RedactedData != "" {
 				list = append(list, sdk.NewRedactedThinkingBlock(t.Anthropic.RedactedData))
 			}
-		case chat.ToolCallBlock:
+		case chat.BlockToolCall:
 			list = append(list, sdk.NewToolUseBlock(b.CallID, b.JSON, b.Name))
-		case chat.ToolResultBlock:
+		case chat.BlockToolResult:
 			list = append(list, sdk.NewToolResultBlock(b.CallID, b.Text, b.Failed))
-		case chat.FileBlock:
+		case chat.BlockFile:
 			file, ok := fileOf(b)
 			if !ok || of.Role == chat.RoleAssistant {
 				text, err := m.provider.Omitted(b, newest)

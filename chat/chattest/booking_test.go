@@ -26,7 +26,7 @@ func bookingTool(book func(ctx context.Context, key string, s Stay) (Receipt, er
 	return chat.NewTool("book", "Books a room.", func(ctx context.Context, s Stay) (Receipt, error) {
 		call, _ := chat.CallFrom(ctx)
 		return book(ctx, call.Key, s) // the key is the same in each run of the call
-	}, &chat.ToolOptions[Stay, Receipt]{Policy: ledger.Idempotent, Approve: chat.Always[Stay]})
+	}, &chat.ToolOptions[Stay, Receipt]{Policy: ledger.PolicyIdempotent, Approve: chat.Always[Stay]})
 }
 
 // TestBookingTool ends the calls at all places.

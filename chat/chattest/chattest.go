@@ -1,7 +1,7 @@
 // Package chattest checks whether the policy of a [chat.Tool] is true.
 //
 // A tool declares how a chat treats a call that was interrupted. A declaration may be false: a tool with
-// [ledger.Idempotent] and a service that charges twice for one key. [Tool] ends the incarnation at every point of two calls, and
+// [ledger.PolicyIdempotent] and a service that charges twice for one key. [Tool] ends the incarnation at every point of two calls, and
 // compares the recorded results with the effects at the service:
 //
 //	func TestBookingTool(t *testing.T) {
@@ -30,9 +30,9 @@ import (
 // ends the incarnation at every point, as [dohosttest.EveryPoint] does. input is the input of the calls; it is encoded as JSON.
 // The tool runs without its Approve. service has the effects of the tool, and decides alone about each call:
 //
-//   - AtMostOnce, or no policy: at most one effect, and one effect if the result is recorded.
-//   - Idempotent: one effect, and a recorded result, unless Run returned an error.
-//   - Reconcile: likewise; the call may also be unknown if Find did not decide.
+//   - PolicyAtMostOnce, or no policy: at most one effect, and one effect if the result is recorded.
+//   - PolicyIdempotent: one effect, and a recorded result, unless Run returned an error.
+//   - PolicyReconcile: likewise; the call may also be unknown if Find did not decide.
 //
 // Two calls are two intended effects, so a tool that derives its key from the input alone fails: use the key of
 // [chat.CallFrom].
@@ -79,7 +79,7 @@ func explore(
 		Site: policytest.SiteOf(tool.Run), FindSite: policytest.SiteOf(tool.Find),
 	}
 	if s.Policy == 0 {
-		s.Policy = ledger.AtMostOnce
+		s.Policy = ledger.PolicyAtMostOnce
 	}
 	model := model{tool: tool.Name, input: string(data)}
 	tools := []chat.Tool{observed(s, tool)}

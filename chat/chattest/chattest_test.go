@@ -67,9 +67,9 @@ func honest(bank *dohosttest.FakeService) function {
 func find(bank *dohosttest.FakeService) finder {
 	return func(ctx context.Context, _ charge) (receipt, ledger.Answer, error) {
 		if bank.Effects(keyOf(ctx)) > 0 {
-			return receipt{"r"}, ledger.Done, nil
+			return receipt{"r"}, ledger.AnswerDone, nil
 		}
-		return receipt{}, ledger.NotDone, nil
+		return receipt{}, ledger.AnswerNotDone, nil
 	}
 }
 
@@ -105,7 +105,7 @@ func checkTrue(t *testing.T, tool chat.Tool, bank dohosttest.Service) (unknown, 
 func TestPolicyAtMostOnceIsTrue(t *testing.T) {
 	t.Parallel()
 	bank := &dohosttest.FakeService{}
-	unknown, falsely := checkTrue(t, tool(ledger.AtMostOnce, honest(bank), nil), bank)
+	unknown, falsely := checkTrue(t, tool(ledger.PolicyAtMostOnce, honest(bank), nil), bank)
 	if unknown == 0 || falsely == 0 || falsely >= unknown {
 		t.Errorf("%d outcomes were unknown, %d of them falsely", unknown, falsely)
 	}
@@ -114,7 +114,7 @@ func TestPolicyAtMostOnceIsTrue(t *testing.T) {
 func TestPolicyIdempotentIsTrue(t *testing.T) {
 	t.Parallel()
 	bank := &dohosttest.FakeService{Idempotent: true}
-	if unknown, _ := checkTrue(t, tool(ledger.Idempotent, honest(bank), nil), bank); unknown > 0 {
+	if unknown, _ := checkTrue(t, tool(ledger.PolicyIdempotent, honest(bank), nil), bank); unknown > 0 {
 		t.Errorf("%d outcomes were unknown", unknown)
 	}
 }
@@ -122,7 +122,7 @@ func TestPolicyIdempotentIsTrue(t *testing.T) {
 func TestPolicyReconcileIsTrue(t *testing.T) {
 	t.Parallel()
 	bank := &dohosttest.FakeService{}
-	if unknown, _ := checkTrue(t, tool(ledger.Reconcile, honest(bank), find(bank)), bank); unknown > 0 {
+	if unknown, _ := checkTrue(t, tool(ledger.PolicyReconcile, honest(bank), find(bank)), bank); unknown > 0 {
 		t.Errorf("%d outcomes were unknown", unknown)
 	}
 }
@@ -131,8 +131,8 @@ func TestPolicyReconcileIsTrue(t *testing.T) {
 func TestPolicyReconcileMayAnswerUnknown(t *testing.T) {
 	t.Parallel()
 	bank := &dohosttest.FakeService{}
-	unknown, falsely := checkTrue(t, tool(ledger.Reconcile, honest(bank), func(context.Context, charge) (receipt, ledger.Answer, error) {
-		return receipt{}, ledger.Unknown, nil
+	unknown, falsely := checkTrue(t, tool(ledger.PolicyReconcile, honest(bank), func(context.Context, charge) (receipt, ledger.Answer, error) {
+		return receipt{}, ledger.AnswerUnknown, nil
 	}), bank)
 	if unknown == 0 || falsely == 0 {
 		t.Errorf("%d outcomes were unknown, %d of them falsely", unknown, falsely)
@@ -156,22 +156,22 @@ func TestErrorsOfTrueTools(t *testing.T) {
 		}
 		return nil
 	}
-	for _, p := range []ledger.Policy{ledger.AtMostOnce, ledger.Idempotent, ledger.Reconcile} {
+	for _, p := range []ledger.Policy{ledger.PolicyAtMostOnce, ledger.PolicyIdempotent, ledger.PolicyReconcile} {
 		t.Run(p.String(), func(t *testing.T) {
-			lost := &dohosttest.FakeService{Idempotent: p == ledger.Idempotent, Fail: lostAnswer}
+			lost := &dohosttest.FakeService{Idempotent: p == ledger.PolicyIdempotent, Fail: lostAnswer}
 			var ask finder
-			if p == ledger.Reconcile {
+			if p == ledger.PolicyReconcile {
 				ask = find(lost)
 			}
 			// With Idempotent, an error after an interruption leaves the outcome unknown.
-			if unknown, falsely := checkTrue(t, tool(p, honest(lost), ask), lost); unknown == 0 || p == ledger.Idempotent && falsely > 0 {
+			if unknown, falsely := checkTrue(t, tool(p, honest(lost), ask), lost); unknown == 0 || p == ledger.PolicyIdempotent && falsely > 0 {
 				t.Errorf("after lost answers, %d outcomes were unknown, %d of them falsely", unknown, falsely)
 			}
 		})
 	}
 	t.Run("NoEffect", func(t *testing.T) {
 		bank := &dohosttest.FakeService{Fail: refused}
-		checkTrue(t, tool(ledger.AtMostOnce, func(ctx context.Context, _ charge) (receipt, error) {
+		checkTrue(t, tool(ledger.PolicyAtMostOnce, func(ctx context.Context, _ charge) (receipt, error) {
 			r, err := request(ctx, bank, keyOf(ctx)+"/1")
 			if errors.Is(err, errRefused) {
 				return request(ctx, bank, keyOf(ctx)+"/1") // the first request had no effect
@@ -194,12 +194,12 @@ const site = `: chattest_test\.go:\d+`
 var errRefused = errors.New("refused")
 
 var falseTools = map[string]falseTool{
-	"the service charges twice": {policy: ledger.Idempotent,
+	"the service charges twice": {policy: ledger.PolicyIdempotent,
 		want: `declared Idempotent, but the service has 2 effects for one key` + site},
-	"each run has its own key": {policy: ledger.Idempotent, run: func(bank *dohosttest.FakeService) function {
+	"each run has its own key": {policy: ledger.PolicyIdempotent, run: func(bank *dohosttest.FakeService) function {
 		return func(ctx context.Context, _ charge) (receipt, error) { return request(ctx, bank, rand.Text()) }
 	}, want: `declared Idempotent, but the service has 2 effects of one call, with the keys \["\w+" "\w+"\]: each run sends another key` + site},
-	"the key comes from the input": {policy: ledger.Idempotent, run: func(bank *dohosttest.FakeService) function {
+	"the key comes from the input": {policy: ledger.PolicyIdempotent, run: func(bank *dohosttest.FakeService) function {
 		bank.Idempotent = true
 		return func(ctx context.Context, c charge) (receipt, error) { return request(ctx, bank, c.Order) }
 	}, want: `declared Idempotent, but the call has a result, and the service has no effect of it` + site},
@@ -213,31 +213,33 @@ var falseTools = map[string]falseTool{
 			return r, err
 		}
 	}, want: `declared AtMostOnce, but the service has 2 effects for one key` + site},
-	"a result without an effect": {policy: ledger.AtMostOnce, run: func(bank *dohosttest.FakeService) function {
+	"a result without an effect": {policy: ledger.PolicyAtMostOnce, run: func(bank *dohosttest.FakeService) function {
 		bank.Fail = func(string, int, dohosttest.FailurePoint) error { return errRefused }
 		return func(ctx context.Context, _ charge) (receipt, error) {
 			_, _ = request(ctx, bank, keyOf(ctx))
 			return receipt{"r"}, nil
 		}
 	}, want: `declared AtMostOnce, but the call has a result, and the service has no effect of it` + site},
-	"Find denies an effect": {policy: ledger.Reconcile, find: func(*dohosttest.FakeService) finder {
-		return func(context.Context, charge) (receipt, ledger.Answer, error) { return receipt{}, ledger.NotDone, nil }
+	"Find denies an effect": {policy: ledger.PolicyReconcile, find: func(*dohosttest.FakeService) finder {
+		return func(context.Context, charge) (receipt, ledger.Answer, error) {
+			return receipt{}, ledger.AnswerNotDone, nil
+		}
 	}, want: `declared Reconcile, but Find returned NotDone, and the service has 1 effect of the call` + site},
-	"Find asks about the input": {policy: ledger.Reconcile, find: func(bank *dohosttest.FakeService) finder {
+	"Find asks about the input": {policy: ledger.PolicyReconcile, find: func(bank *dohosttest.FakeService) finder {
 		return func(ctx context.Context, c charge) (receipt, ledger.Answer, error) {
 			if keyOf(ctx) != "" && bank.Total() > 0 { // the bank has a charge of this order
-				return receipt{"r"}, ledger.Done, nil
+				return receipt{"r"}, ledger.AnswerDone, nil
 			}
-			return receipt{}, ledger.NotDone, nil
+			return receipt{}, ledger.AnswerNotDone, nil
 		}
 	}, want: `declared Reconcile, but Find returned Done, and the service has no effect of the call` + site},
-	"a marked error had an effect": {policy: ledger.AtMostOnce, run: func(bank *dohosttest.FakeService) function {
+	"a marked error had an effect": {policy: ledger.PolicyAtMostOnce, run: func(bank *dohosttest.FakeService) function {
 		return func(ctx context.Context, _ charge) (receipt, error) {
 			r, err := request(ctx, bank, keyOf(ctx))
 			return r, ledger.NoEffect(err)
 		}
 	}, want: `declared AtMostOnce, but an error with the mark NoEffect had 1 effect \(".*"\)` + site},
-	"another service": {policy: ledger.AtMostOnce, run: func(*dohosttest.FakeService) function {
+	"another service": {policy: ledger.PolicyAtMostOnce, run: func(*dohosttest.FakeService) function {
 		return func(context.Context, charge) (receipt, error) { return receipt{}, errRefused }
 	}, want: `declared AtMostOnce, but the service had no effect in any run`},
 }
@@ -293,13 +295,13 @@ func TestFindWithoutUsableResult(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bank := &dohosttest.FakeService{}
 			tool := chat.Tool{
-				ToolSpec: chat.ToolSpec{Name: "charge"}, Policy: ledger.Reconcile,
+				ToolSpec: chat.ToolSpec{Name: "charge"}, Policy: ledger.PolicyReconcile,
 				Run: func(ctx context.Context, _ json.RawMessage) (any, error) { return request(ctx, bank, keyOf(ctx)) },
 				Find: func(ctx context.Context, _ json.RawMessage) (any, ledger.Answer, error) {
 					if bank.Effects(keyOf(ctx)) == 0 {
-						return nil, ledger.NotDone, nil
+						return nil, ledger.AnswerNotDone, nil
 					}
-					return c.result, ledger.Done, nil
+					return c.result, ledger.AnswerDone, nil
 				},
 			}
 			failures, _ := chattest.Explore(t, tool, charge{"7"}, bank, some(dohost.PlaceCommitted, dohost.PlaceEffect))
@@ -312,7 +314,7 @@ func TestFindWithoutUsableResult(t *testing.T) {
 func TestInputThatDoesNotMatch(t *testing.T) {
 	t.Parallel()
 	bank := &dohosttest.FakeService{}
-	failures, _ := chattest.Explore(t, tool(ledger.AtMostOnce, honest(bank), nil), "text", bank, nil)
+	failures, _ := chattest.Explore(t, tool(ledger.PolicyAtMostOnce, honest(bank), nil), "text", bank, nil)
 	checkReported(t, failures, "declared AtMostOnce, but the call has failed, and its function returned no error .*does not match the parameters")
 }
 
@@ -325,7 +327,7 @@ func TestToolThatCannotRun(t *testing.T) {
 		`tool "charge": the tool is external`: {
 			ToolSpec: chat.ToolSpec{Name: "charge"}, External: &chat.External{}, Run: func(context.Context, json.RawMessage) (any, error) { return nil, nil },
 		},
-		"the reply is error: ": tool(ledger.AtMostOnce, honest(bank), find(bank)),
+		"the reply is error: ": tool(ledger.PolicyAtMostOnce, honest(bank), find(bank)),
 	} {
 		failures, _ := chattest.Explore(t, tool, charge{"7"}, bank, nil)
 		if len(failures) != 1 || !strings.Contains(failures[0], want) {
@@ -338,7 +340,7 @@ func TestToolThatCannotRun(t *testing.T) {
 func TestInterruptionThatIsMissingIsReported(t *testing.T) {
 	t.Parallel()
 	bank := &dohosttest.FakeService{}
-	failures, _ := chattest.Explore(t, tool(ledger.Idempotent, honest(bank), nil), charge{"7"}, bank, []dohost.Place{dohost.PlaceConstruct})
+	failures, _ := chattest.Explore(t, tool(ledger.PolicyIdempotent, honest(bank), nil), charge{"7"}, bank, []dohost.Place{dohost.PlaceConstruct})
 	if len(failures) != 1 || !strings.Contains(failures[0], "but no run ended a call between its effect and the record of its result") {
 		t.Errorf("failures: %q", failures)
 	}

@@ -21,7 +21,7 @@ func sendTool(carrier *dohosttest.FakeService) chat.Tool {
 	return chat.NewTool("send", "Sends a parcel.", func(ctx context.Context, p Parcel) (string, error) {
 		call, _ := chat.CallFrom(ctx)
 		return "sent", carrier.Call(ctx, call.Key, p.To) // the key is the same in each run of the call
-	}, &chat.ToolOptions[Parcel, string]{Policy: ledger.Idempotent})
+	}, &chat.ToolOptions[Parcel, string]{Policy: ledger.PolicyIdempotent})
 }
 
 // sendOnce is the body of a test: func TestParcelIsSentOnce(t *testing.T).

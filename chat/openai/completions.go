@@ -170,7 +170,7 @@ func (m *Completions) messages(of *chat.ModelMessage, newest bool) (list []sdk.C
 			assistant.Content.OfString = sdk.String(text)
 		}
 		for _, b := range of.Blocks {
-			if b.Kind == chat.ToolCallBlock {
+			if b.Kind == chat.BlockToolCall {
 				assistant.ToolCalls = append(assistant.ToolCalls, sdk.ChatCompletionMessageToolCallUnionParam{
 					OfFunction: &sdk.ChatCompletionMessageFunctionToolCallParam{
 						ID:       b.CallID,

@@ -21,9 +21,9 @@ const (
 
 func kindOf(b *chat.Block) content {
 	switch {
-	case b.Kind == chat.TextBlock:
+	case b.Kind == chat.BlockText:
 		return plainText
-	case b.Kind != chat.FileBlock:
+	case b.Kind != chat.BlockFile:
 		return unknown
 	case strings.HasPrefix(b.MediaType, "image/"):
 		return image
@@ -46,7 +46,7 @@ func fileName(b *chat.Block) string {
 func texts(m *chat.ModelMessage) string {
 	var s strings.Builder
 	for _, b := range m.Blocks {
-		if b.Kind == chat.TextBlock {
+		if b.Kind == chat.BlockText {
 			s.WriteString(b.Text)
 		}
 	}

@@ -198,7 +198,7 @@ func (m *Responses) items(of *chat.ModelMessage, newest bool) (list []responses.
 			list = append(list, responses.ResponseInputItemParamOfMessage(text, responses.EasyInputMessageRole(of.Role)))
 		}
 		for _, b := range of.Blocks {
-			if b.Kind == chat.ToolCallBlock {
+			if b.Kind == chat.BlockToolCall {
 				list = append(list, responses.ResponseInputItemParamOfFunctionCall(string(b.JSON), b.CallID, b.Name))
 			}
 		}
@@ -207,7 +207,7 @@ func (m *Responses) items(of *chat.ModelMessage, newest bool) (list []responses.
 	var parts responses.ResponseInputMessageContentListParam
 	for i := range of.Blocks {
 		b := &of.Blocks[i]
-		if b.Kind == chat.ToolResultBlock {
+		if b.Kind == chat.BlockToolResult {
 			out := responses.ResponseInputItemParamOfFunctionCallOutput(b.Text)
 			out.OfFunctionCallOutput.CallID = sdk.String(b.CallID)
 			list = append(list, out)

@@ -44,9 +44,9 @@ func answerOf(p Part) (f ToolAnswer, ok bool) {
 type Effect int
 
 const (
-	Refused  Effect = iota // the call does not wait for such an answer
-	Repeated               // the call has its result, or its approval
-	Applied                // the answer changes the call
+	EffectRefused  Effect = iota // the call does not wait for such an answer
+	EffectRepeated               // the call has its result, or its approval
+	EffectApplied                // the answer changes the call
 )
 
 // EffectOn returns the effect of an answer on a call that has not begun to run on the server. A call that waits for an
@@ -56,17 +56,17 @@ func (f *ToolAnswer) EffectOn(p Part, server bool) Effect {
 	state := p.Text("state")
 	switch rank := toolRank(p); {
 	case f.Approved != nil && !*f.Approved && state == ApprovalResponded:
-		return Applied
+		return EffectApplied
 	case HasResult(p), f.Approved != nil && rank >= 4:
-		return Repeated
+		return EffectRepeated
 	case p.is("providerExecuted"), rank < 2 || rank > 5:
-		return Refused
+		return EffectRefused
 	case f.Approved != nil, server, state == ApprovalRequested:
 		if state != ApprovalRequested || f.Approved == nil && f.State != OutputError {
-			return Refused
+			return EffectRefused
 		}
 	}
-	return Applied
+	return EffectApplied
 }
 
 // Apply changes a call according to the answer.

@@ -152,7 +152,7 @@ func (r *reconciler) withCalls(m Message) (_ Message, ok bool) {
 		if !ok {
 			continue
 		}
-		if f, ok := answerOf(p); ok && !r.rules.InProgress(m.ID, f.CallID) && f.EffectOn(calls[i], r.rules.Server(m.ID, f.CallID)) == Applied {
+		if f, ok := answerOf(p); ok && !r.rules.InProgress(m.ID, f.CallID) && f.EffectOn(calls[i], r.rules.Server(m.ID, f.CallID)) == EffectApplied {
 			r.rules.Amend(m.ID, &f)
 			f.Apply(calls[i])
 		}

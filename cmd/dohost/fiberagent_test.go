@@ -169,7 +169,7 @@ func (p *fiberAgent) fibers(ctx context.Context) ([]agent.FiberInfo, error) {
 }
 
 func (p *fiberAgent) dead(ctx context.Context) ([]agent.FiberInfo, error) {
-	return p.Fibers().List(ctx, &agent.FiberQuery{Dead: true})
+	return p.Fibers().List(ctx, &agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberDead}})
 }
 
 // schedule starts the work immediately, without a checkpoint.

@@ -78,9 +78,9 @@ func authorize(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error
 	case q.Get("token") == "wrong":
 		return dohost.Access{}, &dohost.CloseError{Code: 4001, Reason: "who are you?"}
 	case q.Has("readonly"):
-		return dohost.Access{Rights: dohost.ReadOnly}, nil
+		return dohost.Access{Rights: dohost.RightsReadOnly}, nil
 	}
-	return dohost.Access{Rights: dohost.ReadWrite}, nil
+	return dohost.Access{Rights: dohost.RightsReadWrite}, nil
 }
 
 // accepted keeps the URL of the request with the connection.

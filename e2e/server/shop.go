@@ -21,14 +21,14 @@ type order struct {
 
 // charges are the operations of a shop. The bank cannot be asked, so an operator resolves a charge with an unknown outcome.
 var charges = ledger.Kind[order, string]{
-	Name: "charge", Same: ledger.Whole[order], Policy: ledger.AtMostOnce,
+	Name: "charge", Same: ledger.Whole[order], Policy: ledger.PolicyAtMostOnce,
 	Unknown: func(_ ledger.ID, o order) string { return "the bank may have charged order " + o.Order },
 }
 
 func shopClass() dohost.Class {
-	return ledger.Declare(dohost.Bind(dohost.Namespace[shop]("Shop"),
-		func(_ context.Context, st *dohost.State) (*shop, error) { return &shop{st}, nil }, nil,
-		dohost.Expose("charge", (*shop).charge)), &charges)
+	return dohost.Bind(dohost.Namespace[shop]("Shop"),
+		func(_ context.Context, st *dohost.State) (*shop, error) { return &shop{st}, nil },
+		&dohost.Handlers[shop]{Extensions: []dohost.ClassExtension{ledger.Declare(&charges)}}, dohost.Expose("charge", (*shop).charge))
 }
 
 func (s *shop) charge(ctx context.Context, o order) (string, error) {

@@ -40,7 +40,7 @@ type Booking struct {
 }
 
 // book is the tool. The script books each key once, so it may run again for a call.
-var book = chat.PoolTool("book", "Books a seat.", &chat.PoolToolOptions[Booking]{Policy: ledger.Idempotent})
+var book = chat.PoolTool("book", "Books a seat.", &chat.PoolToolOptions[Booking]{Policy: ledger.PolicyIdempotent})
 
 // Class returns the class of clerks.
 func Class() dohost.Class {

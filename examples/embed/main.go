@@ -46,7 +46,7 @@ func authorize(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error
 	case r.ID.Name != user:
 		return dohost.Access{}, dohost.ErrForbidden
 	}
-	return dohost.Access{Identity: user, Rights: dohost.ReadWrite}, nil
+	return dohost.Access{Identity: user, Rights: dohost.RightsReadWrite}, nil
 }
 
 // userOf replaces the authentication of a real server.

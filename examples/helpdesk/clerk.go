@@ -24,11 +24,11 @@ var Messages = inbox.Messages("messages", nil)
 // ClerkClass returns the class of clerks that answer with a model.
 func ClerkClass(m chat.Model) dohost.Class {
 	clerk := &inbox.Agent{Name: "clerk", Instructions: "Answer in one sentence.", Model: m}
-	class := agent.Bind(Clerks,
-		func(_ context.Context, a *agent.Agent[struct{}]) (*Clerk, error) { return &Clerk{a}, nil }, nil,
+	return agent.Bind(Clerks,
+		func(_ context.Context, a *agent.Agent[struct{}]) (*Clerk, error) { return &Clerk{a}, nil },
+		&agent.Handlers[Clerk, struct{}]{Extensions: []dohost.ClassExtension{ledger.Declare(clerk.Kinds()...)}},
 		agent.Callable("send", (*Clerk).Send),
 		inbox.On(inbox.ForMessages[Clerk](&Messages, clerk)))
-	return ledger.Declare(class, clerk.Kinds()...)
 }
 
 // Send inserts a message of the user of this object. The clerk answers it in a later event: the response is a row, too.

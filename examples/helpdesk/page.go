@@ -40,8 +40,11 @@ func RoomClass(m chat.Model) dohost.Class {
 		a := &inbox.Agent{Name: name, Instructions: "You answer questions about " + name + ".", Model: m}
 		entries, kinds = append(entries, inbox.On(inbox.ForMessages[Room](&RoomMessages, a))), append(kinds, a.Kinds()...)
 	}
-	return ledger.Declare(agent.Bind(Rooms, func(_ context.Context, a *agent.Agent[struct{}]) (*Room, error) { return &Room{a}, nil },
-		&agent.Handlers[Room, struct{}]{OnRequest: (*Room).serve}, entries...), kinds...)
+	return agent.Bind(Rooms, func(_ context.Context, a *agent.Agent[struct{}]) (*Room, error) { return &Room{a}, nil },
+		&agent.Handlers[Room, struct{}]{
+			OnRequest:  (*Room).serve,
+			Extensions: []dohost.ClassExtension{ledger.Declare(kinds...)},
+		}, entries...)
 }
 
 // serve answers GET with the page, GET with ?watch with the messages and their changes, and POST with a stored message.

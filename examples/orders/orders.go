@@ -41,7 +41,7 @@ type Finder interface {
 
 // shipped is the kind of operations that ship an order. A repetition is harmless.
 var shipped = ledger.Kind[string, struct{}]{
-	Name: "ship", Same: ledger.Whole[string], Policy: ledger.Idempotent,
+	Name: "ship", Same: ledger.Whole[string], Policy: ledger.PolicyIdempotent,
 	MaxAttempts: 1000, // for almost three hours
 	Unknown:     func(_ ledger.ID, order string) string { return fmt.Sprintf("order %s may have shipped", order) },
 }
@@ -50,7 +50,7 @@ var shipped = ledger.Kind[string, struct{}]{
 // ledger asks the bank. If the bank cannot be asked, an operator decides.
 func charged(shop Shop) *ledger.Kind[Charge, string] {
 	k := &ledger.Kind[Charge, string]{
-		Name: "charge", Policy: ledger.AtMostOnce,
+		Name: "charge", Policy: ledger.PolicyAtMostOnce,
 		Same:     func(c Charge) any { return c.Order }, // not the amount: an order is paid once
 		NoEffect: func(err error) bool { return errors.Is(err, ErrDeclined) },
 		Unknown: func(_ ledger.ID, c Charge) string {
@@ -58,13 +58,13 @@ func charged(shop Shop) *ledger.Kind[Charge, string] {
 		},
 	}
 	if bank, ok := shop.(Finder); ok {
-		k.Policy = ledger.Reconcile
+		k.Policy = ledger.PolicyReconcile
 		k.Find = func(ctx context.Context, _ ledger.ID, c Charge) (string, ledger.Answer, error) {
 			receipt, found, err := bank.Find(ctx, c.Order)
 			if err != nil || !found {
-				return "", ledger.NotDone, err
+				return "", ledger.AnswerNotDone, err
 			}
-			return receipt, ledger.Done, nil
+			return receipt, ledger.AnswerDone, nil
 		}
 	}
 	return k
@@ -124,7 +124,10 @@ func (o *Order) ship(ctx context.Context, _ dohost.AlarmInfo) error {
 // Class returns the class of orders at a shop.
 func Class(shop Shop) dohost.Class {
 	charge := charged(shop)
-	return ledger.Declare(dohost.Bind(Orders, func(_ context.Context, st *dohost.State) (*Order, error) {
+	return dohost.Bind(Orders, func(_ context.Context, st *dohost.State) (*Order, error) {
 		return &Order{st, shop, charge}, nil
-	}, &dohost.Handlers[Order]{OnAlarm: (*Order).ship}, dohost.Expose("place", (*Order).Place)), charge, &shipped)
+	}, &dohost.Handlers[Order]{
+		OnAlarm:    (*Order).ship,
+		Extensions: []dohost.ClassExtension{ledger.Declare(charge, &shipped)},
+	}, dohost.Expose("place", (*Order).Place))
 }

@@ -55,7 +55,7 @@ func (d *Desk) reply(ctx context.Context, r *chat.Reply) error {
 		call, _ := chat.CallFrom(ctx)
 		_, err := d.Add(ctx, Job{ID: call.Key, Text: in.Text, Call: true})
 		return nil, err // the executor has the result
-	}, &chat.ToolOptions[printInput, any]{Policy: ledger.Idempotent, External: &chat.External{Within: 24 * time.Hour}})
+	}, &chat.ToolOptions[printInput, any]{Policy: ledger.PolicyIdempotent, External: &chat.External{Within: 24 * time.Hour}})
 	return chat.Answer(ctx, r, printingModel{}, &chat.AnswerOptions{Tools: []chat.Tool{tool}})
 }
 

@@ -63,10 +63,10 @@ func Class() dohost.Class {
 // authorize admits every client, and connections only under a name.
 func authorize(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
 	name := nameIn(r.Request)
-	if r.Kind == dohost.SocketAccess && (name == "" || len(name) > maxName) {
+	if r.Kind == dohost.AccessSocket && (name == "" || len(name) > maxName) {
 		return dohost.Access{}, &dohost.CloseError{Code: 4000, Reason: fmt.Sprintf("want a name of 1 to %d bytes", maxName)}
 	}
-	return dohost.Access{Identity: name, Rights: dohost.ReadWrite}, nil
+	return dohost.Access{Identity: name, Rights: dohost.RightsReadWrite}, nil
 }
 
 func nameIn(r *http.Request) string { return r.URL.Query().Get("name") }

@@ -48,7 +48,7 @@ func Class(server string) dohost.Class {
 		func(_ context.Context, a *agent.Agent[struct{}]) (*Ticket, error) {
 			return &Ticket{a, strings.TrimSuffix(server, "/")}, nil
 		}, nil,
-		agent.OnRowBatch(&messages, "open", (*Ticket).answer, &agent.RowsOptions{MaxAttempts: -1, MaxRetryDelay: 5 * time.Second}))
+		agent.OnRowBatch(&messages, "open", (*Ticket).answer, &agent.RowsOptions{Retry: dohost.RetryPolicy{MaxAttempts: -1, MaxDelay: 5 * time.Second}}))
 }
 
 // nameOf returns the name of the ticket of a stream.

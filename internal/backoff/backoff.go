@@ -27,7 +27,7 @@ func Share(parts ...string) float64 {
 	return rand.New(rand.NewPCG(h.Sum64(), 0)).Float64() / 4
 }
 
-// Jitter returns d, longer by a share of it.
+// Jitter returns d, longer by a share of it; shorter if the share is negative.
 func Jitter(d time.Duration, share float64) time.Duration {
 	return d + time.Duration(float64(d)*share)
 }

@@ -53,9 +53,9 @@ func (s *Subject) checkOutcome(o Outcome) {
 // mayBeUnknown reports whether the policy allows an unknown outcome of a call.
 func (s *Subject) mayBeUnknown(c *call) bool {
 	switch s.Policy {
-	case ledger.Idempotent:
+	case ledger.PolicyIdempotent:
 		return c.failed
-	case ledger.Reconcile:
+	case ledger.PolicyReconcile:
 		return c.failed || c.foundUnknown
 	}
 	return true

@@ -220,14 +220,14 @@ func (s *Subject) Find(ctx context.Context, id string, decode func([]byte) error
 	_, n := since(c.before, s.effects())
 	c.interrupted = c.interrupted || n > 0
 	switch {
-	case err != nil, answer == ledger.Unknown:
+	case err != nil, answer == ledger.AnswerUnknown:
 		c.foundUnknown = true
-	case answer == ledger.NotDone && n > 0:
+	case answer == ledger.AnswerNotDone && n > 0:
 		s.contradict(fmt.Sprintf("but Find returned NotDone, and the service has %s of the call", count(n)), at)
-	case answer == ledger.Done && n == 0:
+	case answer == ledger.AnswerDone && n == 0:
 		s.contradict("but Find returned Done, and the service has no effect of the call", at)
 	}
-	if err == nil && answer == ledger.Done {
+	if err == nil && answer == ledger.AnswerDone {
 		if why := s.misfit(result, decode); why != "" {
 			s.contradict("but Find returned Done without a usable result: "+why, at)
 			c.foundUnknown = true // the ledger treats it as the answer Unknown

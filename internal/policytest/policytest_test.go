@@ -28,8 +28,10 @@ func TestFindThatIsInterruptedDoesNotExcuse(t *testing.T) {
 		ctx     context.Context
 		excuses bool
 	}{{t.Context(), true}, {fenced, false}} {
-		s := newSubject(ledger.Reconcile, Outcome{ID: "1", Status: unknown, Text: "lost"})
-		s.Find(c.ctx, "1", nil, func(context.Context) (any, ledger.Answer, error) { return nil, ledger.Unknown, errors.New("no answer") })
+		s := newSubject(ledger.PolicyReconcile, Outcome{ID: "1", Status: unknown, Text: "lost"})
+		s.Find(c.ctx, "1", nil, func(context.Context) (any, ledger.Answer, error) {
+			return nil, ledger.AnswerUnknown, errors.New("no answer")
+		})
 		err := s.check(t.Context(), nil)
 		if c.excuses != (err == nil) || err != nil && err.Error() != `kind "charge": declared Reconcile, but the outcome is unknown (lost)` {
 			t.Errorf("a Find that excuses (%v): %v", c.excuses, err)
@@ -43,7 +45,7 @@ func TestOutcomesAreChecked(t *testing.T) {
 		"but at rest the call is running":  {{ID: "1", Status: "running"}},
 		"but the outcome is unknown":       {{ID: "1", Status: unknown}},
 	} {
-		err := newSubject(ledger.Idempotent, list...).check(t.Context(), nil)
+		err := newSubject(ledger.PolicyIdempotent, list...).check(t.Context(), nil)
 		if err == nil || !strings.HasSuffix(err.Error(), "declared Idempotent, "+want) {
 			t.Errorf("want %s, got %v", want, err)
 		}

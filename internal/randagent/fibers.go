@@ -37,7 +37,7 @@ func (x *execution) changeFiber(ctx context.Context, m *model, in Instr) error {
 		if err != nil {
 			return err
 		}
-		if !info.Dead {
+		if info.Status != agent.FiberDead {
 			x.expect(in, f, was, f.open())
 		}
 		if was {
@@ -55,7 +55,7 @@ func (x *execution) changeFiber(ctx context.Context, m *model, in Instr) error {
 		if err != nil {
 			return err
 		}
-		x.expect(in, f, was, f.Status == agent.FiberFailed || f.Status == agent.FiberCancelled || info.Dead)
+		x.expect(in, f, was, f.Status == agent.FiberFailed || f.Status == agent.FiberCancelled || info.Status == agent.FiberDead)
 		if was {
 			f.restart(x.incarnation)
 		}
@@ -137,7 +137,7 @@ func (x *execution) wait(ctx context.Context, m *model, in Instr) error {
 	if err != nil || !ok {
 		return err
 	}
-	if info.Ended.IsZero() && !info.Dead {
+	if info.Ended.IsZero() && info.Status != agent.FiberDead {
 		x.w.Faultf("Wait for %v returns %+v", f, info)
 	}
 	return nil

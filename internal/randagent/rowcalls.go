@@ -171,9 +171,9 @@ func (a *machine) endRows(m *model, run *rowRun, failed error) {
 	}
 	w.Attempt++
 	w.Failures++
-	delay := min(o.RetryDelay<<(w.Failures-1), o.MaxRetryDelay).Milliseconds()
-	w.Next = [2]int64{now + delay, now + delay*5/4}
-	if w.Failures+w.Stalls >= o.MaxAttempts {
+	delay := min(o.Retry.BaseDelay<<(w.Failures-1), o.Retry.MaxDelay).Milliseconds()
+	w.Next = [2]int64{now + delay*3/4, now + delay}
+	if w.Failures+w.Stalls >= o.Retry.MaxAttempts {
 		w.State, w.Next = agent.RowsParked, [2]int64{}
 	}
 }

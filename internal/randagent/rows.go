@@ -34,9 +34,9 @@ const (
 
 // families are the options of the families. The model uses them, too.
 var families = map[family]agent.RowsOptions{
-	single:  {Prefix: dohost.KeyOf(single), Parallel: 1, Batch: 1, MaxAttempts: 3, RetryDelay: time.Second, MaxRetryDelay: time.Minute},
-	batched: {Prefix: dohost.KeyOf(batched), Parallel: 2, Batch: 2, MaxAttempts: 4, RetryDelay: 500 * time.Millisecond, MaxRetryDelay: 800 * time.Millisecond},
-	grouped: {Prefix: dohost.KeyOf(grouped), Parallel: 1, Batch: 2, MaxAttempts: 5, RetryDelay: time.Second, MaxRetryDelay: 5 * time.Second},
+	single:  {Prefix: dohost.KeyOf(single), Parallel: 1, Batch: 1, Retry: dohost.RetryPolicy{MaxAttempts: 3, BaseDelay: time.Second, MaxDelay: time.Minute}},
+	batched: {Prefix: dohost.KeyOf(batched), Parallel: 2, Batch: 2, Retry: dohost.RetryPolicy{MaxAttempts: 4, BaseDelay: 500 * time.Millisecond, MaxDelay: 800 * time.Millisecond}},
+	grouped: {Prefix: dohost.KeyOf(grouped), Parallel: 1, Batch: 2, Retry: dohost.RetryPolicy{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 5 * time.Second}},
 }
 
 const byFamily = "family"

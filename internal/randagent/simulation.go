@@ -53,7 +53,7 @@ func (a *machine) retryDead(ctx context.Context) (int, error) {
 	if _, err := a.load(ctx); err != nil {
 		return 0, err
 	}
-	dead, err := a.Fibers().List(ctx, &agent.FiberQuery{Dead: true})
+	dead, err := a.Fibers().List(ctx, &agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberDead}})
 	if err != nil {
 		return 0, err
 	}

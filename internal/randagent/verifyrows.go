@@ -188,7 +188,7 @@ func (a *machine) charge(m *model, w *rowWork, info agent.RowsInfo) {
 	w.Stalls += stalls
 	w.Run += stalls
 	w.State = info.State
-	exhausted := w.Failures+w.Stalls >= families[w.Family].MaxAttempts
+	exhausted := w.Failures+w.Stalls >= families[w.Family].Retry.MaxAttempts
 	ok := false
 	switch info.State {
 	case agent.RowsWaiting:

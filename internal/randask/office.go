@@ -51,10 +51,10 @@ var tools = map[string]limits{
 
 // options are the options of the agents.
 var options = map[string]agent.RowsOptions{
-	"clerk": {Batch: 3, MaxAttempts: 6},
-	"scout": {Batch: 2, MaxAttempts: 3, RetryDelay: 500 * time.Millisecond, MaxRetryDelay: time.Second},
+	"clerk": {Batch: 3, Retry: dohost.RetryPolicy{MaxAttempts: 6}},
+	"scout": {Batch: 2, Retry: dohost.RetryPolicy{MaxAttempts: 3, BaseDelay: 500 * time.Millisecond, MaxDelay: time.Second}},
 	"guide": {},
-	"envoy": {MaxAttempts: 4, RetryDelay: 2 * time.Second},
+	"envoy": {Retry: dohost.RetryPolicy{MaxAttempts: 4, BaseDelay: 2 * time.Second}},
 }
 
 const (
@@ -63,7 +63,7 @@ const (
 )
 
 func attemptsOf(name string) int {
-	if n := options[name].MaxAttempts; n > 0 {
+	if n := options[name].Retry.MaxAttempts; n > 0 {
 		return n
 	}
 	return 5

@@ -208,12 +208,12 @@ func (w *Observer) checkEndLocked(l *callLedger, state chat.CallState, h *histor
 			wrong = "was not approved"
 		}
 	case chat.CallFailed:
-		fails := use.Do == Refuse || use.Do == Recant && l.effects == 0 || policy == ledger.Idempotent && (use.Do == Reject || use.Do == Lose)
-		if l.runs > 0 && !fails || l.effects > 0 && policy != ledger.Idempotent || l.runs == 0 && !disturbed || l.kind.client && !l.denied && !w.stoppedLocked(l.id) {
+		fails := use.Do == Refuse || use.Do == Recant && l.effects == 0 || policy == ledger.PolicyIdempotent && (use.Do == Reject || use.Do == Lose)
+		if l.runs > 0 && !fails || l.effects > 0 && policy != ledger.PolicyIdempotent || l.runs == 0 && !disturbed || l.kind.client && !l.denied && !w.stoppedLocked(l.id) {
 			wrong = "has no reason to fail without an effect"
 		}
 	case chat.CallUnknown:
-		repeats := policy > ledger.AtMostOnce && use.succeeds() && use.Do != Recant && !(use.Find != "" && policy == ledger.Reconcile)
+		repeats := policy > ledger.PolicyAtMostOnce && use.succeeds() && use.Do != Recant && !(use.Find != "" && policy == ledger.PolicyReconcile)
 		if !disturbed && use.certain() || repeats && !givenUp {
 			wrong = "has no doubt about its effect"
 		}

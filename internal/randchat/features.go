@@ -107,7 +107,7 @@ func (w *Observer) endsLocked(l *callLedger, state chat.CallState) {
 		w.occursLocked("an error of a tool proves that there was no effect")
 	case l.use.Do == Lose || l.use.Do == Reject:
 		w.occursLocked("an error of a tool proves nothing")
-	case state == chat.CallUnknown && l.kind.policy <= ledger.AtMostOnce:
+	case state == chat.CallUnknown && l.kind.policy <= ledger.PolicyAtMostOnce:
 		w.occursLocked("an AtMostOnce call is interrupted, with " + strconv.Itoa(l.effects) + " effects")
 	}
 }

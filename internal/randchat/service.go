@@ -84,11 +84,11 @@ func (w *Observer) runBegins(c *chat.Call, incarnation int) (use Use, run int) {
 		w.Faultf("the server runs the call %s, which is for a client", l.id)
 	case l.state != "":
 		w.Faultf("the call %s runs, and has the result %s %s", l.id, l.state, l.output)
-	case policy <= ledger.AtMostOnce && l.runs > 1:
+	case policy <= ledger.PolicyAtMostOnce && l.runs > 1:
 		w.Faultf("the call %s runs again", l.id)
-	case policy == ledger.Idempotent && l.runs > maxToolRuns, policy == ledger.Reconcile && l.runs > maxToolRuns:
+	case policy == ledger.PolicyIdempotent && l.runs > maxToolRuns, policy == ledger.PolicyReconcile && l.runs > maxToolRuns:
 		w.Faultf("the call %s runs %d times", l.id, l.runs)
-	case policy == ledger.Reconcile && l.runs > 1 && l.closed < l.runs-1:
+	case policy == ledger.PolicyReconcile && l.runs > 1 && l.closed < l.runs-1:
 		w.Faultf("the call %s runs again, and Find has not answered NotDone after run %d", l.id, l.runs-1)
 	case l.use.asks() && !l.approved:
 		w.Faultf("the call %s runs, and no approval was sent", l.id)
@@ -141,7 +141,7 @@ func (w *Observer) effect(c *chat.Call, run int) (string, error) {
 	if run <= l.closed {
 		return "", errRefused
 	}
-	if l.kind.policy == ledger.Idempotent && w.served[c.Key] {
+	if l.kind.policy == ledger.PolicyIdempotent && w.served[c.Key] {
 		return receipt(l.id), nil
 	}
 	w.served[c.Key] = true
@@ -156,32 +156,32 @@ func (w *Observer) answerFind(c *chat.Call, incarnation int) (any, ledger.Answer
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	l := w.calls[c.ID]
-	if l == nil || l.kind.policy != ledger.Reconcile || l.state != "" {
+	if l == nil || l.kind.policy != ledger.PolicyReconcile || l.state != "" {
 		w.Faultf("Find is called for %+v", c)
-		return nil, ledger.Unknown, nil
+		return nil, ledger.AnswerUnknown, nil
 	}
 	w.checkKeyLocked(l, c)
 	l.finds, l.last = l.finds+1, incarnation
 	switch {
 	case l.use.Find == findUnknown:
 		w.occursLocked("Find answers Unknown")
-		return nil, ledger.Unknown, nil
+		return nil, ledger.AnswerUnknown, nil
 	case l.use.Find == findFails:
 		w.occursLocked("Find fails")
-		return nil, ledger.Done, errTool
+		return nil, ledger.AnswerDone, errTool
 	case l.effects > 0:
 		w.occursLocked("Find answers Done")
-		return receipt(l.id), ledger.Done, nil
+		return receipt(l.id), ledger.AnswerDone, nil
 	}
 	w.occursLocked("Find answers NotDone")
 	l.closed = l.runs
-	return nil, ledger.NotDone, nil
+	return nil, ledger.AnswerNotDone, nil
 }
 
 // ranLocked records the features that the run of a call shows.
 func (w *Observer) ranLocked(l *callLedger) {
 	switch {
-	case l.runs > 1 && l.kind.policy == ledger.Idempotent:
+	case l.runs > 1 && l.kind.policy == ledger.PolicyIdempotent:
 		w.occursLocked("Idempotent runs again")
 	case l.runs > 1:
 		w.occursLocked("Reconcile runs again")

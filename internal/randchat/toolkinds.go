@@ -37,13 +37,13 @@ var kinds = []kind{
 	{name: "client", client: true, weight: 4},
 	{name: "approval", approve: true, weight: 4},
 	{name: "expiring", approve: true, within: approvalTime, timeout: toolTime, weight: 4},
-	{name: "repeat", policy: ledger.Idempotent, timeout: toolTime, weight: 4},
-	{name: "find", policy: ledger.Reconcile, timeout: toolTime, weight: 4},
-	{name: "approvedrepeat", policy: ledger.Idempotent, approve: true, selects: true, within: approvalTime, timeout: toolTime, weight: 3},
-	{name: "approvedfind", policy: ledger.Reconcile, approve: true, timeout: toolTime, weight: 3},
+	{name: "repeat", policy: ledger.PolicyIdempotent, timeout: toolTime, weight: 4},
+	{name: "find", policy: ledger.PolicyReconcile, timeout: toolTime, weight: 4},
+	{name: "approvedrepeat", policy: ledger.PolicyIdempotent, approve: true, selects: true, within: approvalTime, timeout: toolTime, weight: 3},
+	{name: "approvedfind", policy: ledger.PolicyReconcile, approve: true, timeout: toolTime, weight: 3},
 	{name: "external", external: &chat.External{}, weight: 6},
-	{name: "timedexternal", external: &chat.External{Within: externalTime}, policy: ledger.Idempotent, weight: 5},
-	{name: "asyncexternal", external: &chat.External{Async: true, Within: 2 * externalTime}, policy: ledger.Idempotent, weight: 4},
+	{name: "timedexternal", external: &chat.External{Within: externalTime}, policy: ledger.PolicyIdempotent, weight: 5},
+	{name: "asyncexternal", external: &chat.External{Async: true, Within: 2 * externalTime}, policy: ledger.PolicyIdempotent, weight: 4},
 	{name: "approvedexternal", external: &chat.External{}, approve: true, weight: 3},
 	{name: "approvedclient", client: true, approve: true, within: approvalTime, weight: 2},
 }
@@ -134,7 +134,7 @@ func (u Use) overdue() bool {
 
 // certain reports whether the result of an uninterrupted run leaves no doubt about the effect.
 func (u Use) certain() bool {
-	uncertain := u.overdue() || (u.Do == Reject || u.Do == Lose) && kindOf(u.Tool).policy != ledger.Idempotent
+	uncertain := u.overdue() || (u.Do == Reject || u.Do == Lose) && kindOf(u.Tool).policy != ledger.PolicyIdempotent
 	return !uncertain && u.Do != Break
 }
 

@@ -116,7 +116,7 @@ func (x *run) toolOf(k *kind) chat.Tool {
 	if !k.client {
 		t.Run = x.tool
 	}
-	if k.policy == ledger.Reconcile {
+	if k.policy == ledger.PolicyReconcile {
 		t.Find = x.find
 	}
 	if k.approve {
@@ -143,9 +143,9 @@ func (x *run) find(ctx context.Context, _ json.RawMessage) (out any, answer ledg
 		return dohosttest.EffectPoint(ctx)
 	})
 	if failed != nil {
-		return nil, ledger.Unknown, failed
+		return nil, ledger.AnswerUnknown, failed
 	}
-	if err == nil && answer == ledger.Done {
+	if err == nil && answer == ledger.AnswerDone {
 		err = x.countRun(ctx, c.ID)
 	}
 	return out, answer, err

@@ -78,7 +78,7 @@ func (a *answerer) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Ch
 
 // stamp is a tool with an effect outside.
 func stamp(w *Observer) chat.Tool {
-	return chat.Tool{ToolSpec: chat.ToolSpec{Name: "stamp"}, Policy: ledger.Idempotent, Run: func(ctx context.Context, input json.RawMessage) (any, error) {
+	return chat.Tool{ToolSpec: chat.ToolSpec{Name: "stamp"}, Policy: ledger.PolicyIdempotent, Run: func(ctx context.Context, input json.RawMessage) (any, error) {
 		c, _ := chat.CallFrom(ctx)
 		now := ctx.Value(cycleKey{}).(*cycle)
 		if want := fmt.Sprintf(`{"of":%d}`, now.last.Number); string(input) != want {

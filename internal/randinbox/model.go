@@ -38,13 +38,13 @@ type settings struct {
 // inboxes are the settings of the inboxes, by the name of the agent. The model uses them, too.
 var inboxes = map[string]settings{
 	"clerk":   {RowsOptions: agent.RowsOptions{Batch: 3}, maxMessages: 4},
-	"cook":    {RowsOptions: agent.RowsOptions{Batch: 2, MaxAttempts: 3, RetryDelay: 500 * time.Millisecond, MaxRetryDelay: time.Second}, eachSender: true},
-	"planner": {RowsOptions: agent.RowsOptions{Batch: 2, MaxAttempts: 4}, maxBytes: 600},
-	shop:      {RowsOptions: agent.RowsOptions{Batch: 2, MaxAttempts: 3, RetryDelay: time.Second}},
+	"cook":    {RowsOptions: agent.RowsOptions{Batch: 2, Retry: dohost.RetryPolicy{MaxAttempts: 3, BaseDelay: 500 * time.Millisecond, MaxDelay: time.Second}}, eachSender: true},
+	"planner": {RowsOptions: agent.RowsOptions{Batch: 2, Retry: dohost.RetryPolicy{MaxAttempts: 4}}, maxBytes: 600},
+	shop:      {RowsOptions: agent.RowsOptions{Batch: 2, Retry: dohost.RetryPolicy{MaxAttempts: 3, BaseDelay: time.Second}}},
 }
 
 // attempts returns how many calls may fail or be interrupted before their rows are parked.
-func (s settings) attempts() int { return cmp.Or(s.MaxAttempts, 5) }
+func (s settings) attempts() int { return cmp.Or(s.Retry.MaxAttempts, 5) }
 
 // call is a call that has begun, and not finished its rows.
 type call struct {

@@ -37,13 +37,13 @@ func newBank(b *book, p ledger.Policy) *bank {
 			return fmt.Sprintf("step %d of %s may have had its effect", p.Step, p.Worker)
 		},
 	}
-	if p == ledger.Reconcile {
+	if p == ledger.PolicyReconcile {
 		k.kind.Find = func(_ context.Context, _ ledger.ID, p payment) (int, ledger.Answer, error) {
 			had, err := k.has(p)
 			if err != nil || !had {
-				return 0, ledger.NotDone, err
+				return 0, ledger.AnswerNotDone, err
 			}
-			return p.Step, ledger.Done, nil
+			return p.Step, ledger.AnswerDone, nil
 		}
 	}
 	return k

@@ -20,12 +20,12 @@ func TestPaymentThatIsInterruptedIsAccounted(t *testing.T) {
 		at     int // the number of the wait that ends the incarnation: 1 is before the effect, 2 after it
 		want   Cost
 	}{
-		{ledger.AtMostOnce, 1, Cost{Steps: 1, Unknown: 1, FalseUnknown: 1}},
-		{ledger.AtMostOnce, 2, Cost{Steps: 1, Unknown: 1}},
-		{ledger.Idempotent, 1, Cost{Steps: 1}},
-		{ledger.Idempotent, 2, Cost{Steps: 1, Repeated: 1}},
-		{ledger.Reconcile, 1, Cost{Steps: 1}},
-		{ledger.Reconcile, 2, Cost{Steps: 1}},
+		{ledger.PolicyAtMostOnce, 1, Cost{Steps: 1, Unknown: 1, FalseUnknown: 1}},
+		{ledger.PolicyAtMostOnce, 2, Cost{Steps: 1, Unknown: 1}},
+		{ledger.PolicyIdempotent, 1, Cost{Steps: 1}},
+		{ledger.PolicyIdempotent, 2, Cost{Steps: 1, Repeated: 1}},
+		{ledger.PolicyReconcile, 1, Cost{Steps: 1}},
+		{ledger.PolicyReconcile, 2, Cost{Steps: 1}},
 	} {
 		runs++
 		got, err := interruptPayment(t, c.policy, c.at)

@@ -93,7 +93,7 @@ func (b *Cost) wrong() error {
 	switch {
 	case b.Lost+b.Doubled > 0:
 		return fmt.Errorf("%d steps were lost and %d doubled", b.Lost, b.Doubled)
-	case b.Repeated > 0 && (b.Policy == ledger.AtMostOnce || b.Policy == ledger.Reconcile):
+	case b.Repeated > 0 && (b.Policy == ledger.PolicyAtMostOnce || b.Policy == ledger.PolicyReconcile):
 		return fmt.Errorf("%d effects were repeated with the policy %v", b.Repeated, b.Policy)
 	}
 	return nil

@@ -131,7 +131,7 @@ func (o Options) run(ctx context.Context, scenarios []scenario) (ds []Distributi
 
 // operations returns the scenarios of RunOperations.
 func (o Options) operations() (all []scenario) {
-	for id, p := range map[string]ledger.Policy{"R6": ledger.AtMostOnce, "R6i": ledger.Idempotent, "R6r": ledger.Reconcile} {
+	for id, p := range map[string]ledger.Policy{"R6": ledger.PolicyAtMostOnce, "R6i": ledger.PolicyIdempotent, "R6r": ledger.PolicyReconcile} {
 		all = append(all, scenario{
 			id, fmt.Sprintf("as R4, with each step as an operation of package ledger: %v", p),
 			o.Ends, endScenario{workers: o.Workers, kill: true, work: o.Work, policy: p},

@@ -105,7 +105,7 @@ func TestCostCountsLostAndDoubledSteps(t *testing.T) {
 // TestPoliciesMustNotRepeatEffects checks the accounts of the policies with a repeated effect.
 func TestPoliciesMustNotRepeatEffects(t *testing.T) {
 	for p, allowed := range map[ledger.Policy]bool{
-		0: true, ledger.AtMostOnce: false, ledger.Idempotent: true, ledger.Reconcile: false,
+		0: true, ledger.PolicyAtMostOnce: false, ledger.PolicyIdempotent: true, ledger.PolicyReconcile: false,
 	} {
 		b := Cost{Policy: p, Repeated: 1}
 		if err := b.wrong(); (err == nil) != allowed {
@@ -117,7 +117,7 @@ func TestPoliciesMustNotRepeatEffects(t *testing.T) {
 // TestCostNamesUnknownOutcomes compares the line of a cost with operations, and of one without.
 func TestCostNamesUnknownOutcomes(t *testing.T) {
 	const want = "; 5 outcomes reported as unknown, 3 of them without an effect"
-	b := Cost{Policy: ledger.AtMostOnce, Unknown: 5, FalseUnknown: 3}
+	b := Cost{Policy: ledger.PolicyAtMostOnce, Unknown: 5, FalseUnknown: 3}
 	if s := b.String(); !strings.HasSuffix(s, want) {
 		t.Errorf("%q", s)
 	}

@@ -149,17 +149,13 @@ func (s *fiberAgent) finished(ctx context.Context, name string) (int, error) {
 
 // unfinished returns the number of fibers that have not ended, or are dead.
 func (s *fiberAgent) unfinished(ctx context.Context, _ none) (int, error) {
-	all, err := s.Fibers().List(ctx, &agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberPending, agent.FiberRunning}})
-	if err != nil {
-		return 0, err
-	}
-	dead, err := s.Fibers().List(ctx, &agent.FiberQuery{Dead: true})
-	return len(all) + len(dead), err
+	all, err := s.Fibers().List(ctx, &agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberPending, agent.FiberRunning, agent.FiberDead}})
+	return len(all), err
 }
 
 // retryDead passes dead fibers to their hook again, as an operator would, and returns their number.
 func (s *fiberAgent) retryDead(ctx context.Context) (int, error) {
-	dead, err := s.Fibers().List(ctx, &agent.FiberQuery{Dead: true})
+	dead, err := s.Fibers().List(ctx, &agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberDead}})
 	for _, f := range dead {
 		s.record.retried(f.ID)
 		if _, err := s.Fibers().Retry(ctx, f.ID); err != nil {

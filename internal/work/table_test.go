@@ -277,7 +277,7 @@ func (r rules) check(s *taken) {
 	require("a failed item waits without an owner, if its policy has a delay", ev.Kind != Returned || eff == Refused || it.State != Running ||
 		next.State != Running && next.State != Waiting || postponed || waits == (p.RetryDelay > 0) && (!waits || next.Owner == ""))
 	require("the delay after a failure doubles up to its bound, and has its jitter", !waits ||
-		next.NotBefore == now.UnixMilli()+int64(float64([]int64{1, 1, 2, 2, 2}[next.Failures]*time.Minute.Milliseconds())*(1+ev.Jitter)))
+		next.NotBefore == now.UnixMilli()+int64(float64([]int64{1, 1, 2, 2, 2}[next.Failures]*time.Minute.Milliseconds())*(1-ev.Jitter)))
 	require("a failed item is charged before it waits, and has attempts left", !waits ||
 		next.Failures == it.Failures+1 && next.Attempt == it.Attempt+1 && next.Failures+next.Stalls <= retries && !ev.Final)
 	require("a completed item does not run again", it.Outcome != Completed || !begins)

@@ -60,7 +60,7 @@ func (it *Item) returned(ev Event, p *Policy, now int64) Effect {
 	}
 	if p.RetryDelay > 0 {
 		delay := backoff.Delay(it.Failures-1, p.RetryDelay, p.MaxRetryDelay)
-		it.State, it.Owner, it.NotBefore = Waiting, "", now+backoff.Jitter(delay, ev.Jitter).Milliseconds()
+		it.State, it.Owner, it.NotBefore = Waiting, "", now+backoff.Jitter(delay, -ev.Jitter).Milliseconds()
 		return None
 	}
 	return Run

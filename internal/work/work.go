@@ -101,8 +101,8 @@ type Policy struct {
 	GiveUp bool
 	// KeepPlace makes an item that is cancelled or replaced while it runs wait for the return of the run.
 	KeepPlace bool
-	// RetryDelay is the delay before the run after the first failure. It doubles with each failure, up to MaxRetryDelay; each
-	// delay is longer by the share Event.Jitter. The item waits without an owner. Zero means that the run continues: its
+	// RetryDelay bounds the delay before the run after the first failure. The bound doubles with each failure, up to
+	// MaxRetryDelay; each delay is shorter than its bound by the share Event.Jitter. The item waits without an owner. Zero means that the run continues: its
 	// owner repeats the code itself.
 	RetryDelay, MaxRetryDelay time.Duration
 	// HookDelay is the delay before the second call of a hook. It doubles with each call, up to 5 minutes; each delay is
@@ -159,7 +159,7 @@ type Event struct {
 	Outcome Outcome
 	// Alone is set by Due if no suspect runs.
 	Alone bool
-	// Jitter is a share of a delay: HookCalled and Due extend the delay of the hook by it, Returned that of the next run.
+	// Jitter is a share of a delay: HookCalled and Due extend the delay of the hook by it, and Returned shortens the delay of the next run.
 	Jitter float64 // from 0 to 0.25
 	// Delay is set by Returned without Failed for a run that postpones the item: it waits for this time, at least 1 ms, and no
 	// attempt is charged.

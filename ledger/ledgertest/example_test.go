@@ -18,7 +18,7 @@ type Refund struct {
 
 // refunds is the kind of operations that refund an order. The bank treats requests with the same key as one.
 var refunds = ledger.Kind[Refund, string]{
-	Name: "refund", Same: ledger.Whole[Refund], Policy: ledger.Idempotent,
+	Name: "refund", Same: ledger.Whole[Refund], Policy: ledger.PolicyIdempotent,
 	Unknown: func(_ ledger.ID, r Refund) string { return "order " + r.Order + " may have been refunded" },
 }
 

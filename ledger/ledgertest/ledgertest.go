@@ -1,7 +1,7 @@
 // Package ledgertest checks whether the policy of a [ledger.Kind] is true.
 //
 // A kind declares how the ledger treats an operation whose outcome is unknown. A declaration may be false: a kind with
-// [ledger.Idempotent] and a service that charges twice for one key. [Kind] ends the incarnation at every point of an
+// [ledger.PolicyIdempotent] and a service that charges twice for one key. [Kind] ends the incarnation at every point of an
 // operation, and compares the recorded outcome with the effects at the service:
 //
 //	func TestCharge(t *testing.T) {
@@ -30,9 +30,9 @@ import (
 // [dohosttest.EveryPoint] does. The client repeats the Do until it returns a result or an unknown outcome, and then once
 // more. call is the function of the Do. service has the effects of call, and decides alone:
 //
-//   - AtMostOnce: at most one effect, and one effect if the result is recorded.
-//   - Idempotent: one effect, and a recorded result. An operation whose call returned an error may be unknown.
-//   - Reconcile: likewise; the operation may also be unknown if Find did not decide.
+//   - PolicyAtMostOnce: at most one effect, and one effect if the result is recorded.
+//   - PolicyIdempotent: one effect, and a recorded result. An operation whose call returned an error may be unknown.
+//   - PolicyReconcile: likewise; the operation may also be unknown if Find did not decide.
 //
 // Kind fails t if a run contradicts the policy; if Find returns Done without an effect or without a result that can be
 // decoded, or NotDone after an effect; if an error that proves NoEffect had an effect; and if the service has no effect in any
@@ -68,7 +68,7 @@ func explore[A, R any](
 		Site: policytest.SiteOf(call), FindSite: policytest.SiteOf(k.Find),
 	}
 	kind := observedKind(s, k)
-	s.Class = ledger.Declare(dohost.Bind(probes, func(_ context.Context, st *dohost.State) (*probe, error) {
+	s.Class = dohost.Bind(probes, func(_ context.Context, st *dohost.State) (*probe, error) {
 		return &probe{st, func(ctx context.Context) (json.RawMessage, error) {
 			result, err := ledger.Do(ctx, st, kind, args, observedCall(s, k, call))
 			if err != nil {
@@ -76,7 +76,7 @@ func explore[A, R any](
 			}
 			return json.Marshal(result)
 		}}, nil
-	}, nil), kind)
+	}, &dohost.Handlers[probe]{Extensions: []dohost.ClassExtension{ledger.Declare(kind)}})
 	s.Run, s.Outcomes = run, outcomes
 	return s.Explore(t)
 }

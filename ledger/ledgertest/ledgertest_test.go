@@ -37,17 +37,17 @@ type (
 // declared returns a kind with a policy, and a bank that suits it: it recognises keys for Idempotent, and can be asked for
 // Reconcile.
 func declared(p ledger.Policy) (*kind, *dohosttest.FakeService) {
-	bank := &dohosttest.FakeService{Idempotent: p == ledger.Idempotent}
+	bank := &dohosttest.FakeService{Idempotent: p == ledger.PolicyIdempotent}
 	k := &kind{
 		Name: "charge", Same: ledger.Whole[charge], Policy: p,
 		Unknown: func(_ ledger.ID, c charge) string { return "order " + c.Order + " may have been charged" },
 	}
-	if p == ledger.Reconcile {
+	if p == ledger.PolicyReconcile {
 		k.Find = func(_ context.Context, id ledger.ID, _ charge) (string, ledger.Answer, error) {
 			if bank.Effects(string(id)) > 0 {
-				return "receipt", ledger.Done, nil
+				return "receipt", ledger.AnswerDone, nil
 			}
-			return "", ledger.NotDone, nil
+			return "", ledger.AnswerNotDone, nil
 		}
 	}
 	return k, bank
@@ -85,7 +85,7 @@ func checkTrue(t *testing.T, k *kind, call function, bank dohosttest.Service) (r
 }
 
 func TestPolicyAtMostOnceIsTrue(t *testing.T) {
-	k, bank := declared(ledger.AtMostOnce)
+	k, bank := declared(ledger.PolicyAtMostOnce)
 	_, unknown, falsely := checkTrue(t, k, honest(bank), bank)
 	if unknown == 0 || falsely == 0 || falsely >= unknown {
 		t.Errorf("%d outcomes were unknown, %d of them falsely", unknown, falsely)
@@ -93,14 +93,14 @@ func TestPolicyAtMostOnceIsTrue(t *testing.T) {
 }
 
 func TestPolicyIdempotentIsTrue(t *testing.T) {
-	k, bank := declared(ledger.Idempotent)
+	k, bank := declared(ledger.PolicyIdempotent)
 	if _, unknown, _ := checkTrue(t, k, honest(bank), bank); unknown > 0 {
 		t.Errorf("%d outcomes were unknown", unknown)
 	}
 }
 
 func TestPolicyReconcileIsTrue(t *testing.T) {
-	k, bank := declared(ledger.Reconcile)
+	k, bank := declared(ledger.PolicyReconcile)
 	if _, unknown, _ := checkTrue(t, k, honest(bank), bank); unknown > 0 {
 		t.Errorf("%d outcomes were unknown", unknown)
 	}
@@ -108,9 +108,9 @@ func TestPolicyReconcileIsTrue(t *testing.T) {
 
 // TestPolicyReconcileMayAnswerUnknown has a Find that never decides: the outcome may be unknown.
 func TestPolicyReconcileMayAnswerUnknown(t *testing.T) {
-	k, bank := declared(ledger.Reconcile)
+	k, bank := declared(ledger.PolicyReconcile)
 	k.Find = func(context.Context, ledger.ID, charge) (string, ledger.Answer, error) {
-		return "", ledger.Unknown, nil
+		return "", ledger.AnswerUnknown, nil
 	}
 	if _, unknown, falsely := checkTrue(t, k, honest(bank), bank); unknown == 0 || falsely == 0 {
 		t.Errorf("%d outcomes were unknown, %d of them falsely", unknown, falsely)
@@ -121,7 +121,7 @@ var errRefused = errors.New("refused")
 
 // TestPolicyWithNoEffectIsTrue has a bank that refuses the first request, and a function that marks only that error.
 func TestPolicyWithNoEffectIsTrue(t *testing.T) {
-	for _, p := range []ledger.Policy{ledger.AtMostOnce, ledger.Idempotent, ledger.Reconcile} {
+	for _, p := range []ledger.Policy{ledger.PolicyAtMostOnce, ledger.PolicyIdempotent, ledger.PolicyReconcile} {
 		t.Run(p.String(), func(t *testing.T) {
 			k, bank := declared(p)
 			k.NoEffect = func(err error) bool { return errors.Is(err, errRefused) }
@@ -138,11 +138,11 @@ func TestPolicyWithNoEffectIsTrue(t *testing.T) {
 
 // TestAnswerThatIsLost has a bank that loses its first answer, and a function that returns the error.
 func TestAnswerThatIsLost(t *testing.T) {
-	for _, p := range []ledger.Policy{ledger.AtMostOnce, ledger.Idempotent, ledger.Reconcile} {
+	for _, p := range []ledger.Policy{ledger.PolicyAtMostOnce, ledger.PolicyIdempotent, ledger.PolicyReconcile} {
 		t.Run(p.String(), func(t *testing.T) {
 			k, bank := declared(p)
 			bank.Fail = lostAnswer
-			if _, unknown, _ := checkTrue(t, k, honest(bank), bank); (unknown > 0) != (p == ledger.AtMostOnce) {
+			if _, unknown, _ := checkTrue(t, k, honest(bank), bank); (unknown > 0) != (p == ledger.PolicyAtMostOnce) {
 				t.Errorf("%d outcomes were unknown", unknown)
 			}
 		})
@@ -154,7 +154,7 @@ type plainService struct{ *dohosttest.FakeService }
 
 // TestServiceOfAUser has a key that is the same in all runs.
 func TestServiceOfAUser(t *testing.T) {
-	k, bank := declared(ledger.Idempotent)
+	k, bank := declared(ledger.PolicyIdempotent)
 	checkTrue(t, k, func(ctx context.Context, _ ledger.ID) (string, error) {
 		return "receipt", bank.Call(ctx, "order 7", "")
 	}, plainService{bank})
@@ -163,16 +163,16 @@ func TestServiceOfAUser(t *testing.T) {
 func TestKindThatCannotBegin(t *testing.T) {
 	for want, change := range map[string]func(*kind){
 		"run: dohost: perform .* have no canonical form":   func(k *kind) { k.Same = func(charge) any { return make(chan int) } },
-		"dohost: class .* the policy Reconcile needs Find": func(k *kind) { k.Policy = ledger.Reconcile },
+		"dohost: class .* the policy Reconcile needs Find": func(k *kind) { k.Policy = ledger.PolicyReconcile },
 	} {
-		k, bank := declared(ledger.AtMostOnce)
+		k, bank := declared(ledger.PolicyAtMostOnce)
 		change(k)
 		failures, _ := ledgertest.Explore(t, k, charge{"7", 4200}, honest(bank), bank)
 		if len(failures) != 1 || !regexp.MustCompile("^the undisturbed run fails: "+want).MatchString(failures[0]) {
 			t.Errorf("no %s in %q", want, failures)
 		}
 	}
-	k, bank := declared(ledger.AtMostOnce)
+	k, bank := declared(ledger.PolicyAtMostOnce)
 	for name, args := range map[string]struct {
 		k       *kind
 		call    function
@@ -201,21 +201,21 @@ func TestPoliciesThatAreFalse(t *testing.T) {
 		change func(k *kind, bank *dohosttest.FakeService) function // nil means honest
 		want   string
 	}{
-		"the service charges twice": {ledger.Idempotent, func(_ *kind, bank *dohosttest.FakeService) function {
+		"the service charges twice": {ledger.PolicyIdempotent, func(_ *kind, bank *dohosttest.FakeService) function {
 			bank.Idempotent = false
 			return honest(bank)
 		}, `declared Idempotent, but the service has 2 effects for one key` + site},
-		"each run has its own key": {ledger.Idempotent, func(_ *kind, bank *dohosttest.FakeService) function {
+		"each run has its own key": {ledger.PolicyIdempotent, func(_ *kind, bank *dohosttest.FakeService) function {
 			return func(ctx context.Context, _ ledger.ID) (string, error) {
 				return "receipt", bank.Call(ctx, rand.Text(), "")
 			}
 		}, `declared Idempotent, but the service has 2 effects of one call, with the keys \["\w+" "\w+"\]: each run sends another key` + site},
-		"two requests in one run": {ledger.AtMostOnce, func(_ *kind, bank *dohosttest.FakeService) function {
+		"two requests in one run": {ledger.PolicyAtMostOnce, func(_ *kind, bank *dohosttest.FakeService) function {
 			return func(ctx context.Context, id ledger.ID) (string, error) {
 				return "receipt", errors.Join(bank.Call(ctx, string(id)+"/a", ""), bank.Call(ctx, string(id)+"/b", ""))
 			}
 		}, `declared AtMostOnce, but the service has 2 effects of one call, with the keys \["\w+/a" "\w+/b"\]` + site},
-		"a repetition in one run": {ledger.AtMostOnce, func(_ *kind, bank *dohosttest.FakeService) function {
+		"a repetition in one run": {ledger.PolicyAtMostOnce, func(_ *kind, bank *dohosttest.FakeService) function {
 			bank.Fail = lostAnswer
 			return func(ctx context.Context, id ledger.ID) (string, error) {
 				err := bank.Call(ctx, string(id), "")
@@ -225,36 +225,36 @@ func TestPoliciesThatAreFalse(t *testing.T) {
 				return "receipt", err
 			}
 		}, `declared AtMostOnce, but the service has 2 effects for one key` + site},
-		"a result without an effect": {ledger.AtMostOnce, func(_ *kind, bank *dohosttest.FakeService) function {
+		"a result without an effect": {ledger.PolicyAtMostOnce, func(_ *kind, bank *dohosttest.FakeService) function {
 			bank.Fail = func(string, int, dohosttest.FailurePoint) error { return errRefused }
 			return func(ctx context.Context, id ledger.ID) (string, error) {
 				_ = bank.Call(ctx, string(id), "")
 				return "receipt", nil
 			}
 		}, `declared AtMostOnce, but the call has a result, and the service has no effect of it` + site},
-		"Find denies an effect": {ledger.Reconcile, func(k *kind, bank *dohosttest.FakeService) function {
+		"Find denies an effect": {ledger.PolicyReconcile, func(k *kind, bank *dohosttest.FakeService) function {
 			k.Find = func(context.Context, ledger.ID, charge) (string, ledger.Answer, error) {
-				return "", ledger.NotDone, nil
+				return "", ledger.AnswerNotDone, nil
 			}
 			return honest(bank)
 		}, `declared Reconcile, but Find returned NotDone, and the service has 1 effect of the call` + site},
-		"Find invents an effect": {ledger.Reconcile, func(k *kind, bank *dohosttest.FakeService) function {
+		"Find invents an effect": {ledger.PolicyReconcile, func(k *kind, bank *dohosttest.FakeService) function {
 			k.Find = func(context.Context, ledger.ID, charge) (string, ledger.Answer, error) {
-				return "receipt", ledger.Done, nil
+				return "receipt", ledger.AnswerDone, nil
 			}
 			return honest(bank)
 		}, `declared Reconcile, but Find returned Done, and the service has no effect of the call` + site},
-		"a marked error had an effect": {ledger.Idempotent, func(_ *kind, bank *dohosttest.FakeService) function {
+		"a marked error had an effect": {ledger.PolicyIdempotent, func(_ *kind, bank *dohosttest.FakeService) function {
 			return func(ctx context.Context, id ledger.ID) (string, error) {
 				return "receipt", ledger.NoEffect(bank.Call(ctx, string(id), ""))
 			}
 		}, `declared Idempotent, but an error with the mark NoEffect had 1 effect \(".*"\)` + site},
-		"NoEffect accepts an error with an effect": {ledger.AtMostOnce, func(k *kind, bank *dohosttest.FakeService) function {
+		"NoEffect accepts an error with an effect": {ledger.PolicyAtMostOnce, func(k *kind, bank *dohosttest.FakeService) function {
 			k.NoEffect = func(error) bool { return true }
 			bank.Fail = lostAnswer
 			return honest(bank)
 		}, `declared AtMostOnce, but an error with the mark NoEffect had 1 effect \("connection reset"\)` + site},
-		"another service": {ledger.AtMostOnce, func(*kind, *dohosttest.FakeService) function {
+		"another service": {ledger.PolicyAtMostOnce, func(*kind, *dohosttest.FakeService) function {
 			return func(context.Context, ledger.ID) (string, error) { return "", errRefused }
 		}, `declared AtMostOnce, but the service had no effect in any run` + site},
 	} {
@@ -300,13 +300,13 @@ func (r *receipt) UnmarshalJSON(data []byte) error {
 func TestFindWithoutUsableResult(t *testing.T) {
 	bank := &dohosttest.FakeService{}
 	k := &ledger.Kind[charge, receipt]{
-		Name: "charge", Same: ledger.Whole[charge], Policy: ledger.Reconcile,
+		Name: "charge", Same: ledger.Whole[charge], Policy: ledger.PolicyReconcile,
 		Unknown: func(ledger.ID, charge) string { return "look" },
 		Find: func(_ context.Context, id ledger.ID, _ charge) (receipt, ledger.Answer, error) {
 			if bank.Effects(string(id)) == 0 {
-				return receipt{}, ledger.NotDone, nil
+				return receipt{}, ledger.AnswerNotDone, nil
 			}
-			return receipt{}, ledger.Done, nil
+			return receipt{}, ledger.AnswerDone, nil
 		},
 	}
 	call := func(ctx context.Context, id ledger.ID) (receipt, error) {
@@ -324,6 +324,6 @@ func TestFindWithoutUsableResult(t *testing.T) {
 
 // TestKindPasses is the use of a user, with all output.
 func TestKindPasses(t *testing.T) {
-	k, bank := declared(ledger.Idempotent)
+	k, bank := declared(ledger.PolicyIdempotent)
 	ledgertest.Kind(t, k, charge{"7", 4200}, honest(bank), bank)
 }

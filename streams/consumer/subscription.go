@@ -76,7 +76,7 @@ func Class(subscriptions ...*Subscription) dohost.Class {
 				return dohost.Access{}, dohost.ErrForbidden
 			},
 		},
-		agent.OnRows(&wakes, "work", (*worker).work, &agent.RowsOptions{MaxAttempts: -1, MaxRetryDelay: time.Minute}))
+		agent.OnRows(&wakes, "work", (*worker).work, &agent.RowsOptions{Retry: dohost.RetryPolicy{MaxAttempts: -1, MaxDelay: time.Minute}}))
 	if len(mistakes) > 0 {
 		return dohost.InvalidClass(c, mistakes...)
 	}
