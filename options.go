@@ -185,7 +185,7 @@ func (o *Options) runtime(sockets func(ID) int) runtime.Options {
 	if o.HeapBudget > 0 {
 		ro.Policy.Shed = shedder(eviction.Pressure{Budget: o.HeapBudget})
 	}
-	ro.Policy.Trusted = o.tune == nil
+	ro.Policy.Trusted = true // a tune may set functions that are not
 	if o.tune != nil {
 		o.tune(&ro)
 	}

@@ -59,7 +59,7 @@ func serveAborted(h *dohost.Host, w http.ResponseWriter, r *http.Request) (panic
 // decideAt returns options with a policy for each point.
 func decideAt(at func(runtime.Point) eviction.EndMode) *dohost.Options {
 	o := &dohost.Options{}
-	kernel.Tune(o, func(ro *runtime.Options) { ro.Policy.At = at })
+	kernel.Tune(o, func(ro *runtime.Options) { ro.Policy.At, ro.Policy.Trusted = at, false })
 	return o
 }
 

@@ -145,6 +145,7 @@ func (tr *stuckFunc) options() *dohost.Options {
 		},
 	}
 	kernel.Tune(o, func(o *runtime.Options) {
+		o.Policy.Trusted = false
 		o.Store.ReserveBytes = 1000
 		idle := o.Policy.Idle
 		o.Policy.Idle = func(id dohost.ID, incarnation, events uint64) time.Duration {

@@ -45,7 +45,7 @@ func (w *scenarioRun) start(fs *objectstore.FS, classes []dohost.Class) (*proces
 	o.Chaos, o.Logger = dohost.Chaos{}, nil
 	o.Listener = dohost.Tee(w.listener(p), o.Listener)
 	kernel.Tune(&o, func(ro *runtime.Options) {
-		ro.Policy.At = func(at runtime.Point) eviction.EndMode { return w.at(p, at) }
+		ro.Policy.At, ro.Policy.Trusted = func(at runtime.Point) eviction.EndMode { return w.at(p, at) }, false
 		ro.Store.OneObject = w.order == diskFirst
 		ro.Store.ReserveBytes = 1 // the file system reports its usage only if a test has set it
 		ro.Store.Entropy = &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(rand.NewChaCha8(seedOf(w.order.seed, p.n)), 0)}
