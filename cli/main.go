@@ -44,7 +44,7 @@ type commands struct {
 	Backup    backupCmd    `cmd:"" help:"Make a consistent copy of the store of a running host."`
 	Restore   restoreCmd   `cmd:"" help:"Make a store, or the export of one object, from the records that dohost serve --ship has put into a folder."`
 	Standby   standbyCmd   `cmd:"" help:"Follow the records that dohost serve --ship puts into a folder, in a store that can be promoted."`
-	Promote   promoteCmd   `cmd:"" help:"Make the store of a running standby one for dohost serve."`
+	Promote   promoteCmd   `cmd:"" help:"Turn a running standby into a store for dohost serve."`
 	Check     checkCmd     `cmd:"" help:"Check the consistency of a store that no host is using."`
 	Version   versionCmd   `cmd:"" help:"Print the version."`
 }

@@ -68,7 +68,7 @@ type restoreCmd struct {
 	From   string       `placeholder:"DIR" help:"The folder that dohost serve --ship has filled; a host may be using it."`
 	Data   string       `placeholder:"NEW" help:"The folder of the new store, which must be absent or empty."`
 	Object objectID     `placeholder:"CLASS/NAME" help:"Write the state of this object, as dohost export does, instead of making a store."`
-	Over   bool         `help:"With --object, replace the state of the object in the running host, which ships its records, by that of the moment --at."`
+	Over   bool         `help:"With --object, replace the state of the object in the running host, which must ship its records, with its state at --at."`
 	Out    string       `short:"o" default:"-" placeholder:"FILE" help:"With --object, the file to write; - is the standard output."`
 	At     restorePoint `placeholder:"RECORD|TIME" help:"The number of the last record to restore, its bookmark, or a time such as 2006-01-02T15:04:05Z. Without it, the newest record."`
 }

@@ -33,7 +33,7 @@ type serveCmd struct {
 	CORS          bool          `env:"DOHOST_CORS" help:"Let pages of all origins reach agents and streams by HTTP; sockets need --origin."`
 	NoObjects     bool          `env:"DOHOST_NO_OBJECTS" help:"Serve agents only, and nothing under /objects/."`
 	Streams       bool          `env:"DOHOST_STREAMS" help:"Serve durable streams, for clients of the Durable Streams protocol, under /v1/stream/."`
-	StreamURL     string        `name:"stream-url" env:"DOHOST_STREAM_URL" placeholder:"URL" help:"URL of the streams that workers of webhooks call back, if it is not that of the request that creates the subscription."`
+	StreamURL     string        `name:"stream-url" env:"DOHOST_STREAM_URL" placeholder:"URL" help:"URL of the streams for the workers of webhooks, if it differs from the URL of the request that creates the subscription."`
 	LocalWebhooks bool          `env:"DOHOST_LOCAL_WEBHOOKS" help:"Let subscriptions have webhooks on this machine, by http, for development."`
 	NewObjects    int           `env:"DOHOST_NEW_OBJECTS" placeholder:"N" help:"Objects that the clients of one address may create in a minute; 0 for 1000, negative for no limit."`
 	Idle          time.Duration `env:"DOHOST_IDLE" placeholder:"TIME" help:"Evict objects that were idle for this long; an eviction may take up to twice as long. Negative for never (70s; with WebSockets 10s)."`

@@ -20,10 +20,10 @@ type standbyCmd struct {
 	hostFlags
 	jsonFlag
 	From   string   `placeholder:"DIR" help:"The folder that dohost serve --ship fills; it may be empty or absent at the start."`
-	Data   string   `placeholder:"DIR" help:"Folder of the standby, which must be one, or absent, or empty."`
+	Data   string   `placeholder:"DIR" help:"Folder of the standby: an existing standby, an empty folder, or a path that does not exist yet."`
 	Host   []string `env:"DOHOST_HOST" placeholder:"NAME" help:"Host names that the admin listener answers to, in addition to localhost and IP addresses."`
 	Log    string   `env:"DOHOST_LOG" default:"text" placeholder:"FORMAT[:LEVEL]" help:"Format of the log: text, json or off; and its level: debug, info, warn or error (${default})."`
-	Status bool     `help:"Print the last record and the lag of the standby that answers at --admin, instead of being one."`
+	Status bool     `help:"Print the last record and the lag of the standby that answers at --admin, instead of starting a standby."`
 }
 
 // Run is the command.

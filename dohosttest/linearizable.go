@@ -67,8 +67,8 @@ type Workload[S, In, Out any] struct {
 	// Clients is how many make calls concurrently. Zero means 4. The calls of a single client are a random program, which
 	// is compared with the model step by step. It may be long: calls overlap only if an outcome is unknown.
 	Clients int
-	// Calls is how many calls each client makes, one after the other. When all is at rest,
-	// one more client makes as many, undisturbed, to incarnations that know only the store.
+	// Calls is the number of calls of each client, one after the other. When everything is idle, one more client makes
+	// the same number of calls, undisturbed, to incarnations that know only the store.
 	// Zero means 8.
 	Calls int
 	// Runs is the number of histories. Zero means 100.

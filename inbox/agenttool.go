@@ -42,7 +42,7 @@ const lookTime = 5 * time.Second
 // as the response. Each call is one message, also after interruptions of either side: a repeated cycle finds the message of the first one.
 //
 // The model gets an error if the asked agent has not answered in time; if its message was parked or deleted, or no agent of
-// the class has that name; if the asked agent is already one of those that wait for each other, or Depth of them do. There is no
+// the class has that name; or if the asked agent is already waiting in this chain of requests, or Depth agents are. There is no
 // automatic retry of a request. An object that cannot be called, for example because its constructor fails, is called again until the
 // end of the time limit. The model gets the text of a [dohost.PublicError]; other errors of the object, and of Insert and Wait, are
 // reported as "inbox:error", and the model gets "internal error".
@@ -57,8 +57,8 @@ type AgentTool struct {
 	// the result of the call. Nil means the object of the calling agent.
 	To func(ctx context.Context, by Ref, input json.RawMessage) (dohost.ID, error)
 	// Insert and Wait are for asked agents without Messages, such as an [Inbox] with rows of another type, or an agent of another
-	// program. Both are called with the turn of the calling agent, and again in a repeated cycle. Such an agent may have the name of one that
-	// waits, so a cycle of agents through it is not found before Depth is reached, and only if Insert stores the Path.
+	// program. Both are called with the turn of the calling agent, and again in a repeated cycle. Such an agent may have the name of a
+	// waiting agent. So a cycle of requests through it is detected only when it reaches Depth, and only if Insert stores the Path.
 	//
 	// Insert inserts the request unless one with its ID is stored, and returns the stored one. Its Created begins the time limit. An agent that
 	// observes the Deadline does not answer in vain; the clock of the calling agent's host sets it.

@@ -89,10 +89,10 @@ func BudgetQuestions(ctx context.Context, of Ref) (list []BudgetQuestion, err er
 // refusal parks the messages that wait for this question, with the exhausted budget as the reason: a [WaitReply] for them returns [ErrNoReply].
 // [agent.Rows.List] lists the parked messages. After a retry, their cycle asks again.
 //
-// The decision, the grant and the end of the question are one batch, which also has the effect on the first 50 messages, and on the others of their cycles.
-// A fiber has the effect on the rest, in batches of that size, also after a crash. A question is decided once: the second decision is ErrNoQuestion, so
-// a caller may repeat one whose answer was lost. DecideBudget is for the program: clients decide only if it exposes a method. ctx must hold the
-// turn.
+// One batch contains the decision, the grant, the end of the question, and their effect on the first 50 messages and on the other messages of
+// the same cycles. A fiber applies the effect to the rest, in batches of that size, also after a crash. A question is decided once: a second
+// decision returns ErrNoQuestion, so a caller may repeat a decision if its answer was lost. DecideBudget is for the program: clients decide only
+// if it exposes a method. ctx must hold the turn.
 //
 // Errors: [ErrNoQuestion]; a [*dohost.LimitError]; that of [agent.CheckWrite] in an event of a read-only client; [dohost.ErrMisuse] for a nil
 // decision; those of the collections.

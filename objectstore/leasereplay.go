@@ -50,7 +50,7 @@ func (l *leaseLog) record(number uint64) (f frame.Frame, err error) {
 		}
 		var rest []byte
 		if f, rest, err = frame.Decode(b); err == nil && (len(rest) > 0 || f.Number != number) {
-			err = fmt.Errorf("record %d is in its place, and %d more bytes", f.Number, len(rest))
+			err = fmt.Errorf("the log has record %d in its place, followed by %d more bytes", f.Number, len(rest))
 		}
 		if err != nil {
 			err = fmt.Errorf("%w: record %d: %w", ErrLogDamaged, number, err)

@@ -98,8 +98,8 @@ type StandbyStatus struct {
 	Promoted bool
 }
 
-// OpenStandby opens the standby in dir, which must be one, or absent, or empty. The caller runs Follow, and closes the standby. Of o it
-// uses FS, Logger, Cache, MemTable, ReserveBytes and OnDamage. Errors: ErrLocked, ErrNotStandby, ErrForeign, ErrFormat, the disk's.
+// OpenStandby opens the standby in dir, which must be a standby, absent or empty. The caller runs Follow, and closes the standby. OpenStandby
+// uses only FS, Logger, Cache, MemTable, ReserveBytes and OnDamage of o. Errors: ErrLocked, ErrNotStandby, ErrForeign, ErrFormat, the disk's.
 func OpenStandby(dir string, from Archive, o *Options) (*Standby, error) {
 	var d Options
 	if o != nil {
@@ -242,13 +242,13 @@ func (y *Standby) interrupt() {
 	}
 }
 
-// Promote applies the records that the archive has, and makes the directory a store, which the first host that opens it makes a new
-// history. Follow then returns nil, and the standby can be read until Close. If the archive lacks a record or
-// the last applied one, has no complete base yet, or cannot be read, the standby stays one, and continues: the error is ErrStandbyLags with
-// the reason. Other errors: the errors of Follow, which ends with them, too; ErrClosed; ctx's. A promoted standby is promoted again without an effect.
-// Promote waits for the end of a look of Follow, unless a read of that look hangs: then the error is ErrStandbyLags, too.
+// Promote applies the records that the archive has, and makes the directory a store. The first host that opens that store begins a new
+// history. Follow then returns nil, and the standby can be read until Close. If the archive lacks a record or the last applied one, has no
+// complete base yet, or cannot be read, Promote returns ErrStandbyLags with the reason, and the standby continues to follow. Other errors: the
+// errors of Follow, which then returns the same error; ErrClosed; the errors of ctx. Promoting a promoted standby has no effect.
+// Promote waits until the current look of Follow ends, unless a read of that look hangs: then it returns ErrStandbyLags, too.
 //
-// A host that still ships to the archive is not stopped by this. The two stores then have different histories.
+// Promote does not stop a host that still ships to the archive. The two stores then have different histories.
 func (y *Standby) Promote(ctx context.Context) (StandbyStatus, error) {
 	if slow := y.from.slow(); slow != nil && !y.Status().Promoted {
 		return StandbyStatus{}, fmt.Errorf("dohost: promote: %w: %w", ErrStandbyLags, slow)

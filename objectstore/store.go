@@ -229,7 +229,7 @@ func (c *committer) shareHost(last hostRecord, copied bool) error {
 	l, ok := c.s.log.(*leaseLog)
 	if !ok {
 		if last.shared && !copied && !c.s.opts.ReadOnly {
-			return fmt.Errorf("%w: that of this directory is in a shared log, so it needs a lease", ErrSharedHistory)
+			return fmt.Errorf("%w: the history of this directory is in a shared log, so it needs a lease", ErrSharedHistory)
 		}
 		return nil
 	}

@@ -25,7 +25,7 @@ var (
 	ErrUnknown error = &kind{"unknown", http.StatusNotFound, dohost.ErrNotFound}
 	// ErrKeyUsed reports a post whose key belongs to another task.
 	ErrKeyUsed error = &kind{"key_used", http.StatusConflict, dohost.ErrConflict}
-	// ErrFull reports that the pool has as many workers, tasks or roles as its options allow, or that as many workers or daemons wait as may.
+	// ErrFull reports that the pool has the maximum number of workers, tasks, roles, waiting workers or waiting daemons.
 	ErrFull error = &kind{"full", http.StatusTooManyRequests, dohost.ErrOverloaded}
 )
 

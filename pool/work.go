@@ -41,8 +41,8 @@ var errLost = fmt.Errorf("pool: the lease of the task has lapsed: %w", ErrFence)
 //
 // The result of do ends the task. If do returns an error, the task is pending again and counts as an attempt, or has failed if the error
 // wraps [ErrNoRetry]; after the end of ctx it is released, and does not count. If do panics, the task has failed, and the panic continues.
-// On each of these paths, and on every return of Work, the worker leaves the pool. An answer that is lost then has an effect nevertheless:
-// a task that was claimed by the last request is pending again after Options.Acknowledged.
+// On each of these paths, and on every return of Work, the worker leaves the pool. If the answer to its last claim is lost, the claim has an
+// effect nevertheless: the claimed task is pending again only after Options.Acknowledged.
 //
 // Work returns the cause of ctx, a refusal such as [ErrFull], or an error of the server about the request, such as that of a wrong token.
 // It repeats requests while the server does not answer.

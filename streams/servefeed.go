@@ -46,8 +46,8 @@ type FeedOptions struct {
 // A live reader waits without the turn, and keeps the object in memory. [dohost.Feed.Wait] bounds the waiting readers of an object, and
 // further ones get status 503. When the host closes, live readers get the end of their response.
 //
-// Errors, which mean that nothing was written and the handler must answer: [dohost.ErrMisuse] for wrong sources; one that names the row
-// for a row or key without a JSON form; those of the storage and of w.
+// Errors mean that nothing was written and the handler must answer: [dohost.ErrMisuse] for wrong sources; an error that names the row,
+// if a row or key has no JSON form; the errors of the storage and of w.
 func ServeFeed(w http.ResponseWriter, r *http.Request, s *dohost.Storage, o *FeedOptions, sources ...Source) error {
 	f := &feedReader{store: s, sources: sources, rc: http.NewResponseController(w)}
 	if o != nil {

@@ -95,9 +95,9 @@ func Server(h *dohost.Host, o *ServerOptions) http.Handler {
 	return s
 }
 
-// OwnTokens reports whether [Server], with these options, answers a request without asking for the rights of its sender: that of a worker,
-// which presents the token of its wake, and that for the key of webhooks. A server that checks bearer tokens itself lets these requests
-// pass, since the protocol has the wake's token in their place: see OwnTokens of package web's Options.
+// OwnTokens reports whether [Server], with these options, answers a request without asking for the rights of its sender: a request of
+// a worker, which presents the token of its wake, or a request for the key of webhooks. A server that checks bearer tokens itself lets
+// these requests pass, since in the protocol the wake's token takes the place of a bearer token: see OwnTokens of package web's Options.
 func (o *ServerOptions) OwnTokens(r *http.Request) bool {
 	prefix := o.withDefaults().Prefix
 	if !strings.HasPrefix(r.URL.Path, prefix+controlSegment+"/") {
