@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -78,9 +79,11 @@ type Standby struct {
 	status StandbyStatus
 	lag    lagClock
 	ending bool // Close was called
-	// cancel ends the contexts of the holder of applying, with a cause; nil if there is no holder. following reports that it is a pass.
-	cancel    context.CancelCauseFunc
-	following bool
+	// cancel ends the context of the holder of applying, with a cause; nil if there is no holder. looking reports that the holder reads the
+	// archive.
+	cancel  context.CancelCauseFunc
+	looking bool
+	asIs    int // calls of PromoteAsIs: while there are some, each look at the archive ends at its beginning
 }
 
 // StandbyStatus describes a standby at its last look at the archive.
@@ -162,8 +165,8 @@ func (y *Standby) Status() StandbyStatus {
 	defer y.mu.Unlock()
 	st := y.status
 	st.LagTime = y.lag.lag(time.Now())
-	if slow := y.from.slow(); slow != nil && st.Waiting == "" && !st.Promoted {
-		st.Waiting = slow.Error()
+	if slow := y.from.slow(); slow != nil && !st.Promoted && !strings.Contains(st.Waiting, slow.Error()) {
+		st.Waiting = strings.TrimPrefix(st.Waiting+"; "+slow.Error(), "; ")
 	}
 	return st
 }
@@ -204,8 +207,9 @@ func (y *Standby) wait(why string) {
 	}
 }
 
-// acquire waits until no pass is running, and prevents others until release. It returns the context of the holder, which interrupt ends, too.
-func (y *Standby) acquire(ctx context.Context, following bool) (context.Context, error) {
+// acquire waits until there is no other holder of applying. It returns the context of the holder. If looking is set, the holder reads the
+// archive, and PromoteAsIs ends the context.
+func (y *Standby) acquire(ctx context.Context, looking bool) (context.Context, error) {
 	if err := ctx.Err(); err != nil { // select would choose at random
 		return nil, err
 	}
@@ -221,7 +225,9 @@ func (y *Standby) acquire(ctx context.Context, following bool) (context.Context,
 		return nil, ErrClosed
 	}
 	ctx, y.cancel = context.WithCancelCause(ctx)
-	y.following = following
+	if y.looking = looking; looking && y.asIs > 0 {
+		y.cancel(errInterrupted)
+	}
 	return ctx, nil
 }
 
@@ -233,27 +239,21 @@ func (y *Standby) release() {
 	<-y.applying
 }
 
-// interrupt ends a pass that is running.
-func (y *Standby) interrupt() {
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	if y.cancel != nil && y.following {
-		y.cancel(errInterrupted)
-	}
-}
-
 // Promote applies the records that the archive has, and makes the directory a store. The first host that opens that store begins a new
 // history. Follow then returns nil, and the standby can be read until Close. If the archive lacks a record or the last applied one, has no
 // complete base yet, or cannot be read, Promote returns ErrStandbyLags with the reason, and the standby continues to follow. Other errors: the
 // errors of Follow, which then returns the same error; ErrClosed; the errors of ctx. Promoting a promoted standby has no effect.
-// Promote waits until the current look of Follow ends, unless a read of that look hangs: then it returns ErrStandbyLags, too.
+// Promote waits until the current look of Follow ends. If a read of the archive has not ended for ten seconds, or if PromoteAsIs is called
+// while Promote looks at the archive, it returns ErrStandbyLags, too.
 //
 // Promote does not stop a host that still ships to the archive. The two stores then have different histories.
 func (y *Standby) Promote(ctx context.Context) (StandbyStatus, error) {
-	if slow := y.from.slow(); slow != nil && !y.Status().Promoted {
-		return StandbyStatus{}, fmt.Errorf("dohost: promote: %w: %w", ErrStandbyLags, slow)
+	if y.Status().Promoted {
+		return y.Status(), nil
 	}
-	return y.promote(ctx, func(ctx context.Context) error {
+	ctx, end := y.from.untilSlow(ctx)
+	defer end()
+	return y.promote(ctx, true, func(ctx context.Context) error {
 		y.doubt()
 		if err := y.catchUp(ctx); err != nil {
 			return err
@@ -265,22 +265,30 @@ func (y *Standby) Promote(ctx context.Context) (StandbyStatus, error) {
 	})
 }
 
-// PromoteAsIs is Promote without a look at the archive, and interrupts a look of Follow. Records that only the archive has are lost for
-// the promoted store.
+// PromoteAsIs is Promote without a look at the archive, and interrupts a look of Follow or of Promote. Records that only the archive has are
+// lost for the promoted store.
 func (y *Standby) PromoteAsIs(ctx context.Context) (StandbyStatus, error) {
-	y.interrupt()
-	return y.promote(ctx, func(context.Context) error { return nil })
+	y.mu.Lock()
+	if y.asIs++; y.cancel != nil && y.looking {
+		y.cancel(errInterrupted)
+	}
+	y.mu.Unlock()
+	defer func() {
+		y.mu.Lock()
+		y.asIs--
+		y.mu.Unlock()
+	}()
+	return y.promote(ctx, false, func(context.Context) error { return nil })
 }
 
-func (y *Standby) promote(ctx context.Context, prepare func(context.Context) error) (StandbyStatus, error) {
-	ctx, err := y.acquire(ctx, false)
-	if slow := y.from.slow(); err != nil && slow != nil {
-		err = fmt.Errorf("%w: %w", err, slow)
-	}
+// promote makes the directory a store after prepare. If looking is set, prepare reads the archive.
+func (y *Standby) promote(ctx context.Context, looking bool, prepare func(context.Context) error) (StandbyStatus, error) {
+	held, err := y.acquire(ctx, looking)
 	if err != nil {
-		return StandbyStatus{}, fmt.Errorf("dohost: promote: %w", err)
+		return StandbyStatus{}, refusedPromotion(ctx, err)
 	}
 	defer y.release()
+	ctx = held
 	if y.Status().Promoted {
 		return y.Status(), nil
 	}
@@ -296,7 +304,7 @@ func (y *Standby) promote(ctx context.Context, prepare func(context.Context) err
 		err = putIdentity(y.fs, y.dir, formatName, formatTemp, identityFile{Identity: s.Identity(), copied: true})
 	}
 	if err != nil {
-		return StandbyStatus{}, fmt.Errorf("dohost: promote: %w", err)
+		return StandbyStatus{}, refusedPromotion(ctx, err)
 	}
 	y.mu.Lock()
 	y.status.Promoted = true
@@ -304,6 +312,16 @@ func (y *Standby) promote(ctx context.Context, prepare func(context.Context) err
 	close(y.promoted)
 	y.opts.Logger.Info("the standby is promoted", "record", y.at.Number)
 	return y.Status(), nil
+}
+
+// refusedPromotion returns the error of a promotion. A read that hangs, and a PromoteAsIs, end ctx with a cause.
+func refusedPromotion(ctx context.Context, err error) error {
+	if hangs, ok := errors.AsType[*hangingError](context.Cause(ctx)); ok {
+		err = fmt.Errorf("%w: %w", ErrStandbyLags, hangs)
+	} else if errors.Is(err, errInterrupted) {
+		err = fmt.Errorf("%w: %w", ErrStandbyLags, err)
+	}
+	return fmt.Errorf("dohost: promote: %w", err)
 }
 
 // Close interrupts a pass over the archive and a promotion, waits for their ends, and closes the store. A read of the archive that hangs

@@ -40,9 +40,13 @@ type followedArchive struct {
 	archive archiveReader
 	name    string // in errors
 
-	mu      sync.Mutex    // guards running
+	mu      sync.Mutex    // guards the rest
 	running *hangingError // the read that runs; nil if there is none
+	patient map[*patience]struct{}
 }
+
+// patience is a context that ends when a read is slow.
+type patience struct{ end context.CancelCauseFunc }
 
 func newFollowedArchive(a archiveReader) *followedArchive {
 	f := &followedArchive{archive: a, name: "the archive"}
@@ -86,11 +90,13 @@ func (a *followedArchive) read(ctx context.Context, what string, method func(con
 	mine := &hangingError{what, time.Now()}
 	a.running = mine
 	a.mu.Unlock()
+	slow := time.AfterFunc(slowRead, func() { a.endPatience(mine) })
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	var err error
 	ended := guard.Start(func() {
 		defer func() {
+			slow.Stop()
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			a.running = nil
@@ -124,6 +130,46 @@ func waitRead(ctx context.Context, ended <-chan *guard.Failure) (failure *guard.
 	case <-timer.C:
 		return nil, false
 	}
+}
+
+// untilSlow returns a context that ends when a read has not ended for slowRead, with a *hangingError as its cause. The caller calls end.
+func (a *followedArchive) untilSlow(ctx context.Context) (_ context.Context, end func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	p := &patience{cancel}
+	a.mu.Lock()
+	if a.patient == nil {
+		a.patient = map[*patience]struct{}{}
+	}
+	a.patient[p] = struct{}{}
+	a.mu.Unlock()
+	if slow := a.slow(); slow != nil {
+		cancel(slow)
+	}
+	return ctx, func() {
+		cancel(nil)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.patient, p)
+	}
+}
+
+// endPatience ends the contexts of untilSlow, if a read still runs.
+func (a *followedArchive) endPatience(slow *hangingError) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.running != slow {
+		return
+	}
+	for p := range a.patient {
+		p.end(slow)
+	}
+}
+
+// left returns a read that runs although the standby does not look at the archive; nil if there is none.
+func (a *followedArchive) left() *hangingError {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.running
 }
 
 // slow returns the read that has not ended for slowRead; nil if there is none.

@@ -36,6 +36,9 @@ func (y *Standby) Follow(ctx context.Context) error {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
+			if left := y.from.left(); left != nil {
+				return fmt.Errorf("dohost: standby: %w: %w", context.Cause(ctx), left)
+			}
 			return nil
 		case <-y.promoted:
 			timer.Stop()
@@ -71,7 +74,7 @@ func (y *Standby) catchUp(ctx context.Context) error {
 	why, err := y.applyListed(ctx)
 	if ctx.Err() != nil {
 		ended := context.Cause(ctx)
-		if hangs, ok := errors.AsType[*hangingError](err); ok {
+		if hangs, ok := errors.AsType[*hangingError](err); ok && ended != error(hangs) {
 			ended = fmt.Errorf("%w: %w", ended, hangs)
 		}
 		return ended

@@ -121,6 +121,86 @@ func TestStandbyEndsWhileAReadHangs(t *testing.T) {
 	}
 }
 
+// TestPromotionEndsWhileAReadHangs promotes before the standby knows that a read hangs: while Follow has the read, and with a read of its own,
+// which PromoteAsIs interrupts.
+func TestPromotionEndsWhileAReadHangs(t *testing.T) {
+	for name, follows := range map[string]bool{"Follow": true, "Promote": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := &hangingArchive{memArchive: archiveOf(t, 6)}
+				y := standbyOf(t, NewMemFS(), a)
+				y.from.name = "the archive /shipped"
+				y.wantWaits(t, "")
+				release := sync.OnceFunc(a.setHang())
+				defer release()
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				ended := make(chan error, 2)
+				if follows {
+					go func() { ended <- y.Follow(ctx) }()
+					synctest.Wait()
+				}
+				begun := time.Now()
+				_, err := y.Promote(t.Context())
+				if took := time.Since(begun); !errors.Is(err, ErrStandbyLags) || strings.Count(err.Error(), hangText) != 1 || took > slowRead+leaveTime {
+					t.Errorf("promoted after %v: %v; want %q once", took, err, hangText)
+				}
+				stop()
+				if follows {
+					if err := <-ended; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), hangText) {
+						t.Errorf("Follow: %v; want %q", err, hangText)
+					}
+					return
+				}
+				release()
+				synctest.Wait()
+				defer a.setHang()()
+				go func() { _, err := y.Promote(t.Context()); ended <- err }()
+				synctest.Wait()
+				begun = time.Now()
+				if st, err := y.PromoteAsIs(t.Context()); err != nil || !st.Promoted || time.Since(begun) > leaveTime {
+					t.Errorf("promoted as it is after %v: %+v, %v", time.Since(begun), st, err)
+				}
+				if err := <-ended; !errors.Is(err, ErrStandbyLags) {
+					t.Errorf("Promote that was interrupted: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestStandbyNamesAReadThatHangsBetweenItsLooks stops Follow in a pause, when it has left a read. The status has the read in addition to an
+// earlier reason.
+func TestStandbyNamesAReadThatHangsBetweenItsLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		whole := archiveOf(t, 12)
+		o, _ := newestObject(t, whole)
+		a := &hangingArchive{memArchive: whole.clone()}
+		y := standbyOf(t, NewMemFS(), a)
+		y.from.name = "the archive /shipped"
+		y.wantWaits(t, "")
+		delete(a.objects, o.Name.String())
+		y.wait("an earlier reason")
+		release := a.setHang()
+		defer release()
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- y.Follow(ctx) }()
+		time.Sleep(slowRead)
+		if why := y.Status().Waiting; !strings.Contains(why, "an earlier reason; ") || !strings.Contains(why, hangText) {
+			t.Errorf("the standby waits because %q", why)
+		}
+		time.Sleep(time.Hour + 30*time.Millisecond)
+		if why := y.Status().Waiting; strings.Count(why, hangText) != 1 {
+			t.Errorf("the standby waits because %q", why)
+		}
+		stop()
+		if err := <-ended; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), hangText) {
+			t.Errorf("Follow: %v; want %q", err, hangText)
+		}
+	})
+}
+
 // TestStandbyLeavesOneHangingRead has an archive that does not answer for an hour, and then does.
 func TestStandbyLeavesOneHangingRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
