@@ -150,6 +150,17 @@ func (o *object) guardedAt(ev *event, p eviction.Place) {
 	}
 }
 
+// visitWake visits the place of a wake, for an object without an incarnation.
+func (o *object) visitWake() {
+	switch {
+	case o.policy().At == nil:
+	case o.policy().Trusted:
+		o.visit(nil, Point{Place: eviction.PlaceWake})
+	default:
+		guard.Run(func() { o.visit(nil, Point{Place: eviction.PlaceWake}) })
+	}
+}
+
 // loggerOf returns the logger of the options. A handler that fails loses its record.
 func loggerOf(o *objectstore.Options) *slog.Logger {
 	if o.Logger == nil {

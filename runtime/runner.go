@@ -3,9 +3,6 @@ package runtime
 import (
 	goruntime "runtime"
 	"sync"
-
-	"github.com/dohost/dohost/eviction"
-	"github.com/dohost/dohost/internal/guard"
 )
 
 // maxIdle is how many idle runners a host keeps. A new goroutine would have to grow its
@@ -58,9 +55,7 @@ func (h *Host) serve(j job) {
 	defer h.decrement(&h.running)
 	t := j.t
 	if t == nil {
-		if h.opts.Policy.At != nil {
-			guard.Run(func() { j.o.visit(nil, Point{Place: eviction.PlaceWake}) })
-		}
+		j.o.visitWake()
 		t = j.o.wake()
 	}
 	for t != nil {
