@@ -23,9 +23,10 @@ type RowsOptions struct {
 	Parallel int
 	// Batch bounds the rows of one call of OnRowBatch. Zero means 50; at most 500. OnRows ignores it.
 	Batch int
-	// Retry bounds the calls for a row that fail or are interrupted, one after the other. Then the row is parked, and needs an
-	// operator. So the defaults are larger than in other policies: MaxAttempts is 5, BaseDelay is 1 s, and MaxDelay is
-	// 5 min. A delay is at least three quarters of its bound. Every error is retried. MaxElapsed and ShouldRetry must be zero.
+	// Retry bounds the consecutive calls for a row that fail or are interrupted. Then the row is parked, and needs an operator.
+	// So the defaults are larger than in other policies: MaxAttempts is 5, BaseDelay is 1 s, and MaxDelay is 5 min, or BaseDelay
+	// if that is more. A delay is at least three quarters of its bound. Every error is retried. MaxElapsed must not be positive,
+	// and ShouldRetry must be nil.
 	Retry dohost.RetryPolicy
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/internal/work"
 )
 
@@ -62,14 +63,16 @@ func (r Rows) CallID(ctx context.Context) string {
 //
 // Errors: [dohost.ErrMisuse] without the turn; [dohost.ErrFenced]; the errors of the storage.
 func (r Rows) Wake(ctx context.Context, ids ...string) error {
-	return r.work.rows.batches(ctx, false, func(ctx context.Context, _ pause) (changed bool, err error) {
-		for _, id := range ids {
-			written, err := r.work.wakeCall(ctx, id)
-			if changed = changed || written; err != nil {
-				return changed, err
+	return dohost.Transaction(ctx, func(ctx context.Context) error {
+		return r.work.rows.batches(ctx, false, func(ctx context.Context, _ pause) (changed bool, err error) {
+			for _, id := range ids {
+				written, err := r.work.wakeCall(ctx, id)
+				if changed = changed || written; err != nil {
+					return changed, err
+				}
 			}
-		}
-		return changed, nil
+			return changed, nil
+		})
 	})
 }
 

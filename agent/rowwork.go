@@ -384,10 +384,10 @@ func (x *indexWork) policy() *work.Policy {
 		Known: true, Resumable: true, MaxRetries: max(x.Retry.MaxAttempts-1, -1), Isolate: 1, GiveUp: true,
 		RetryDelay: x.Retry.BaseDelay, MaxRetryDelay: x.Retry.MaxDelay,
 	}
-	if p.RetryDelay < 0 {
-		p.RetryDelay = 1 // the shortest delay: with zero the item would keep its owner
-	}
-	if p.MaxRetryDelay < 0 {
+	switch {
+	case p.RetryDelay < 0:
+		p.RetryDelay, p.MaxRetryDelay = 1, 1 // no delay: with zero the item would keep its owner
+	case p.MaxRetryDelay < 0:
 		p.MaxRetryDelay = math.MaxInt64
 	}
 	return p
