@@ -110,7 +110,6 @@ func (v *guardedHost) noted(list *[]string) string {
 	return strings.Join(*list, ", ")
 }
 
-// serve routes /call/{name}/{method} to a method, and /{name} to the object.
 // reported closes the host, which then has reported everything, and returns the reports.
 func (v *guardedHost) reported(t *testing.T) string {
 	t.Helper()

@@ -53,7 +53,7 @@ type killedRole struct {
 	took  []killTimes
 }
 
-// startRole starts dohost with arguments for the role.
+// start starts dohost with arguments for the role.
 func (k *killedRole) start(ctx context.Context, at string, args ...string) error {
 	cmd, err := startTool(ctx, append(args, "--at", at, "--pool", "bench", "--role", k.name)...)
 	if err == nil {

@@ -86,7 +86,6 @@ func durableEntries[O any, P interface {
 	*O
 	Ref
 }]() []agent.Entry[O] {
-
 	of := func(o *O) *conversation { return P(o).conv() }
 	return []agent.Entry[O]{
 		agent.OnFiber(replyKind, func(o *O, ctx context.Context, f *agent.Fiber[json.RawMessage]) error {

@@ -23,7 +23,7 @@ func (w *Worker[In, Out]) Exhausted(ctx context.Context, a agent.Ref) (*BudgetEr
 	return workerMeter(ctx, a, st, w.spec()).exhausted(ctx, time.Now())
 }
 
-// From now on GrantBudget gives a scope its whole limit again, as the approval of an exhausted budget does. name is the id of the message or
+// GrantBudget gives a scope its whole limit again, starting now, as the approval of an exhausted budget does. name is the id of the message or
 // the day, and empty for the agent. Each call adds a grant. So code that may run again must store, in the same batch, that it has made the
 // grant. GrantBudget does not continue a suspended reply: see [Decide]. ctx must hold the turn of a.
 //

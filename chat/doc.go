@@ -48,7 +48,7 @@
 //
 //	pending ─────────────────────────────▶ running ──▶ completed, failed, unknown
 //	   │                                    ▲ │  ▲
-//	   │                                    │ └──┘ interrupted, with the policy Idempotent or Reconcile
+//	   │                                    │ └──┘ interrupted, with PolicyIdempotent or PolicyReconcile
 //	   ├──▶ approval ──▶ pending, approved ─┘ │
 //	   │       └───▶ denied, expired          └──▶ external ──▶ completed, failed, unknown
 //	   └──▶ client ──▶ completed, failed

@@ -102,7 +102,7 @@ func TestNewToolErrors(t *testing.T) {
 			&chat.ToolOptions[stay, int]{Parameters: json.RawMessage(`{"pattern":"("}`)}),
 		"the function is nil": chat.NewTool[stay, int]("book", "", nil, nil),
 		"chan":                chat.NewTool("book", "", func(context.Context, endless) (int, error) { return 0, nil }, nil),
-		"the policy Reconcile needs Find": chat.NewTool("book", "", func(context.Context, stay) (int, error) { return 0, nil },
+		"PolicyReconcile needs Find": chat.NewTool("book", "", func(context.Context, stay) (int, error) { return 0, nil },
 			&chat.ToolOptions[stay, int]{Policy: ledger.PolicyReconcile}),
 	} {
 		runTools(t, inputModel{"{}"}, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{tool} }, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {

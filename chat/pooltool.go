@@ -94,7 +94,7 @@ func PoolTool[In any](name, description string, o *PoolToolOptions[In]) Tool {
 		Policy: ledger.PolicyIdempotent, External: &External{Within: within, Async: own.Async}, Output: own.Output, Approve: own.Approve, ApproveWithin: own.ApproveWithin,
 	})
 	if own.Policy != ledger.PolicyAtMostOnce && own.Policy != ledger.PolicyIdempotent {
-		t.err = errors.Join(t.err, fmt.Errorf("the Policy is %v: want AtMostOnce or Idempotent", own.Policy))
+		t.err = errors.Join(t.err, fmt.Errorf("the Policy is %v: want PolicyAtMostOnce or PolicyIdempotent", own.Policy))
 	}
 	t.err = errors.Join(t.err, pool.CheckRole(role), to.Validate())
 	return t

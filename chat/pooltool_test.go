@@ -59,7 +59,7 @@ func claimBooking(t *testing.T, h *dohosttest.Host, conn string) (pool.Task, poo
 	return *c.Task, hold
 }
 
-// ask asks the member a, and waits until its calls are handed over.
+// askForBooking asks the member a, and waits until its calls are handed over.
 func askForBooking(t *testing.T, h *dohosttest.Host, text string) {
 	t.Helper()
 	if err := askMember(t.Context(), h, "a", text); err != nil {

@@ -55,11 +55,11 @@ func (t *Tool) check() error {
 	case t.External != nil && t.External.Within < 0:
 		return wrong("External.Within is negative")
 	case t.External != nil && t.Policy == ledger.PolicyReconcile:
-		return wrong("External allows the policies AtMostOnce and Idempotent")
+		return wrong("External allows PolicyAtMostOnce and PolicyIdempotent")
 	case t.Unrecorded && t.Policy != ledger.PolicyIdempotent:
-		return wrong("Unrecorded needs the policy Idempotent")
+		return wrong("Unrecorded needs PolicyIdempotent")
 	case (t.Policy == ledger.PolicyReconcile) != (t.Find != nil):
-		return wrong("the policy Reconcile needs Find, and no other policy calls it")
+		return wrong("PolicyReconcile needs Find, and no other policy calls it")
 	}
 	return nil
 }

@@ -32,8 +32,9 @@ var ErrWorkerDepth = errors.New("chat: too many nested workers")
 // Worker is an agent without memory. Each [Worker.Run] begins with an empty conversation: the model gets the input, calls the
 // tools, and ends with an answer of type Out. A worker has no storage of its own; it runs in the incarnation of an agent.
 //
-// The JSON schema of Out is a part of the system prompt, and a model may pass it to its provider (Prompt.Output). The answer must be
-// JSON that matches it, as the input of a tool matches its parameters: see [NewTool]. The model may correct an invalid answer twice. If Out is string, the answer is the model's text.
+// The JSON schema of Out is part of the system prompt, and a model may pass it to its provider (Prompt.Output). The answer must be
+// JSON that matches it, as the input of a tool matches its parameters: see [NewTool]. The model may correct an invalid answer twice. If
+// Out is string, the answer is the model's text.
 //
 // After an interruption the caller runs the worker again, and the model answers again, unless Durable has recorded its answers. Each
 // tool call is an operation of the ledger, with the policy of the tool, at the position and in the scope of the caller
@@ -66,7 +67,7 @@ type Worker[In, Out any] struct {
 	// for start, finish, start-step and finish-step, nor for recorded answers. An error ends the run. Nil means that no function
 	// is called.
 	OnChunk func(ctx context.Context, c Chunk) error
-	// MaxSteps bounds the answers of the model in one run, corrections included. Zero means 20.
+	// MaxSteps bounds the answers of the model in one run, including corrections. Zero means 20.
 	MaxSteps int
 	// Depth bounds the nested workers in the call tree of a run, including the worker: 1 means that its tools may run no
 	// worker. The lowest bound in a tree applies. Zero means 5, the maximum.

@@ -56,7 +56,7 @@ func TestWorkerUnrecordedTool(t *testing.T) {
 		}
 		tool.Policy = 0
 		wrong := &chat.Worker[string, string]{Name: "w", Model: w.Model, Tools: []chat.Tool{tool}}
-		if err := wrong.Check(); err == nil || !strings.Contains(err.Error(), "Unrecorded needs the policy Idempotent") {
+		if err := wrong.Check(); err == nil || !strings.Contains(err.Error(), "Unrecorded needs PolicyIdempotent") {
 			t.Error(err)
 		}
 	})

@@ -14,11 +14,13 @@ import (
 // The end of a question ends the waits of its messages: it makes the messages due, or parks them after a refusal. A batch of the store has a limit, and
 // any number of messages may wait, so the batch of the end contains only the first ones. Invariants:
 //
-//   - The end is one batch: the grant, the event in the audit log, and the messages with their waits. If others wait, the same batch stores the question as ended,
-//     and starts a fiber. An ended question is decided already: a second decision is ErrNoQuestion, and the next exhausted budget is another question.
+//   - The end is one batch: the grant, the event in the audit log, and the messages with their waits. If others wait, the same batch stores the
+//     question as ended, and starts a fiber. An ended question is decided already: a second decision is ErrNoQuestion, and the next exhausted
+//     budget is another question.
 //   - Each batch of the fiber makes due or parks some messages and deletes their waits. The last one deletes the question. So a wait exists exactly
 //     until its message is due or parked, and after a crash the fiber continues with the first wait.
-//   - The waits of the messages of one call end together, since the messages are parked together. A batch has waitsPerBatch waits, and the rest of the last call.
+//   - The waits of the messages of one call end together, since the messages are parked together. A batch has waitsPerBatch waits, and the rest
+//     of the last call.
 //   - A cycle whose messages wait for a refused question does not ask again: it is postponed until the fiber has parked them. A cycle that begins while
 //     the batch with its messages is not durable yet is the exception: it is not parked, and asks again. After an approval a cycle need not wait
 //     for the fiber. If it asks again, its messages wait for the new question.

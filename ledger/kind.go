@@ -88,13 +88,13 @@ func (k *Kind[A, R]) describe() (name string, err error) {
 	case k.Unknown == nil:
 		return k.Name, wrong("Unknown is nil: want a function that returns the text for callers")
 	case k.Policy == PolicyReconcile && k.Find == nil:
-		return k.Name, wrong("the policy Reconcile needs Find")
+		return k.Name, wrong("PolicyReconcile needs Find")
 	case k.Policy != PolicyReconcile && k.Find != nil:
-		return k.Name, wrong("only the policy Reconcile calls Find")
+		return k.Name, wrong("only PolicyReconcile calls Find")
 	case k.MaxAttempts < 0:
 		return k.Name, wrong("MaxAttempts is negative")
 	case k.Policy == PolicyAtMostOnce && k.MaxAttempts > 0:
-		return k.Name, wrong("MaxAttempts is for the policies Idempotent and Reconcile")
+		return k.Name, wrong("MaxAttempts is for PolicyIdempotent and PolicyReconcile")
 	case k.Keep < 0 || k.Keep > 0 && k.Keep < time.Millisecond:
 		return k.Name, wrong("Keep must be zero, or at least 1 ms")
 	}

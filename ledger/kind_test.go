@@ -17,16 +17,16 @@ import (
 func TestOpenNamesIncompleteKind(t *testing.T) {
 	type kind = ledger.Kind[charge, string]
 	for want, change := range map[string]func(*kind){
-		`kind name "": want 1 to 128 bytes`:              func(k *kind) { k.Name = "" },
-		`aaa": want 1 to 128 bytes`:                      func(k *kind) { k.Name = strings.Repeat("a", 129) },
-		`kind "charge": Same is nil`:                     func(k *kind) { k.Same = nil },
-		`kind "charge": want a Policy`:                   func(k *kind) { k.Policy = 0 },
-		`kind "charge": Unknown is nil`:                  func(k *kind) { k.Unknown = nil },
-		`kind "charge": the policy Reconcile needs`:      func(k *kind) { k.Policy = ledger.PolicyReconcile },
-		`kind "charge": only the policy Reconcile`:       func(k *kind) { k.Find = newShop(ledger.PolicyReconcile).find },
-		`kind "charge": MaxAttempts is negative`:         func(k *kind) { k.MaxAttempts = -1 },
-		`kind "charge": MaxAttempts is for the policies`: func(k *kind) { k.MaxAttempts = 1 },
-		`kind "charge": Keep must be zero`:               func(k *kind) { k.Keep = time.Millisecond - 1 },
+		`kind name "": want 1 to 128 bytes`:        func(k *kind) { k.Name = "" },
+		`aaa": want 1 to 128 bytes`:                func(k *kind) { k.Name = strings.Repeat("a", 129) },
+		`kind "charge": Same is nil`:               func(k *kind) { k.Same = nil },
+		`kind "charge": want a Policy`:             func(k *kind) { k.Policy = 0 },
+		`kind "charge": Unknown is nil`:            func(k *kind) { k.Unknown = nil },
+		`kind "charge": PolicyReconcile needs`:     func(k *kind) { k.Policy = ledger.PolicyReconcile },
+		`kind "charge": only PolicyReconcile`:      func(k *kind) { k.Find = newShop(ledger.PolicyReconcile).find },
+		`kind "charge": MaxAttempts is negative`:   func(k *kind) { k.MaxAttempts = -1 },
+		`kind "charge": MaxAttempts is for Policy`: func(k *kind) { k.MaxAttempts = 1 },
+		`kind "charge": Keep must be zero`:         func(k *kind) { k.Keep = time.Millisecond - 1 },
 	} {
 		s := newShop(ledger.PolicyAtMostOnce)
 		change(&s.kind)

@@ -97,7 +97,7 @@ func (a *DirArchive) Close() error {
 	return a.lock.Close()
 }
 
-// callTime bounds a call of the archive by the shipper. An archive that does not answer is then one that fails.
+// callTime bounds a call of the archive by the shipper or by a standby. An archive that does not answer is then one that fails.
 const callTime = 5 * time.Minute
 
 // guardedArchive bounds the time of the calls of an archive, and returns its panics as errors.

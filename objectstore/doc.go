@@ -74,12 +74,12 @@
 // as a power cut could have done, takes away the range's owner, releases the outputs with [ErrFenced], and calls
 // Options.OnDropped. The other ranges of the record, and their order, are not affected.
 //
-// Memory. Options.MaxHostBytes bounds the bytes that are not durable: of open batches with the undos of their
-// savepoints, of layers, and of outputs that have not been released. A row counts its key, its value and 32
-// bytes, an output its given size. Each write first reserves its bytes, with one atomic operation, and returns
-// [ErrFull] if there is no room; its caller waits with [Batch.WaitMemory] and repeats the write. The bytes of a
-// batch move to its layer until the record is durable, or are returned when the batch is discarded. These
-// rules prevent deadlocks between events that hold bytes and wait for bytes:
+// Memory. Options.MaxHostBytes bounds the bytes that are not durable: in open batches and the undos of their
+// savepoints, in layers, and in unreleased outputs. A row counts as its key, its value and 32 bytes, an output
+// as its given size. Each write first reserves its bytes, with one atomic operation, and returns [ErrFull] if
+// the limit is reached; its caller waits with [Batch.WaitMemory] and repeats the write. A batch's bytes move to
+// its layer until the record is durable, or are returned when the batch is discarded. These rules prevent
+// deadlocks between events that hold bytes and wait for bytes:
 //
 //   - A write waits for an object's own limit only while committed bytes of the object are not durable. The batch's
 //     own bytes do not count, so the committer alone can end the wait.

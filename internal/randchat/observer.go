@@ -325,7 +325,7 @@ func (w *Observer) said(a *activity) {
 	}
 }
 
-// known compares the text of a user's message with those that were sent.
+// knownLocked compares the text of a user's message with those that were sent.
 func (w *Observer) knownLocked(m message, source string) {
 	for _, line := range strings.Split(m.Text, "\n\n") {
 		if !slices.ContainsFunc(w.requests, func(q *request) bool { return q.user.Text == line }) {

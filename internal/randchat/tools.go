@@ -284,7 +284,7 @@ func (m *message) waits() bool {
 	return slices.ContainsFunc(m.Calls, func(k call) bool { return !strings.HasPrefix(k.State, "output-") })
 }
 
-// continuation returns the request of a continuation, which the agent makes when a call has its answer.
+// continuationLocked returns the request of a continuation, which the agent makes when a call has its answer.
 func (w *Observer) continuationLocked(id string) *request {
 	q := w.requestLocked(id)
 	if q == nil && strings.HasPrefix(id, "cont_") && w.answered {

@@ -162,8 +162,8 @@ func TestServiceOfAUser(t *testing.T) {
 
 func TestKindThatCannotBegin(t *testing.T) {
 	for want, change := range map[string]func(*kind){
-		"run: dohost: perform .* have no canonical form":   func(k *kind) { k.Same = func(charge) any { return make(chan int) } },
-		"dohost: class .* the policy Reconcile needs Find": func(k *kind) { k.Policy = ledger.PolicyReconcile },
+		"run: dohost: perform .* have no canonical form": func(k *kind) { k.Same = func(charge) any { return make(chan int) } },
+		"dohost: class .* PolicyReconcile needs Find":    func(k *kind) { k.Policy = ledger.PolicyReconcile },
 	} {
 		k, bank := declared(ledger.PolicyAtMostOnce)
 		change(k)
