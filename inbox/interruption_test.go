@@ -55,24 +55,24 @@ func TestInterruptionIsNoError(t *testing.T) {
 }
 
 // TestCloseEndsCycles closes hosts while models are silent, in several objects, and while the method of OnRows waits. When Close has returned, no
-// code of theirs runs.
+// method runs. A model runs on a goroutine of its own, and Close only cancels its context.
 func TestCloseEndsCycles(t *testing.T) {
 	const objects = 5
 	var begun, ended atomic.Int64
 	var running chan struct{}
-	silent := func(ctx context.Context) {
+	silent := func(ctx context.Context, stop time.Duration) {
 		begun.Add(1)
 		defer ended.Add(1)
 		running <- struct{}{}
 		<-ctx.Done()
-		<-time.After(100 * time.Millisecond) // Close waits a second for code that has lost its incarnation
+		<-time.After(stop) // Close waits a second for code that has lost its incarnation
 	}
 	in := inbox.ForMessages[desk](&messages, &inbox.Agent{Name: "clerk", Model: funcModel(func(ctx context.Context, yield func(chat.Chunk, error) bool) {
-		silent(ctx)
+		silent(ctx, 50*time.Millisecond)
 		yield(chat.Chunk{}, context.Cause(ctx))
 	})})
 	handler := agent.OnRows(&tickets, "open", func(d *desk, ctx context.Context, _ dohost.Row[ticket]) error {
-		return dohost.Await(ctx, func(ctx context.Context) error { silent(ctx); return context.Cause(ctx) })
+		return dohost.Await(ctx, func(ctx context.Context) error { silent(ctx, 100*time.Millisecond); return context.Cause(ctx) })
 	}, nil)
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) { // in virtual time, Close waits for slow goroutines, too
