@@ -338,7 +338,7 @@ func TestToolOptions(t *testing.T) {
 		"Approve.Within is negative":         {Run: run, Approve: &chat.Approval{Within: -1}},
 		"want a Policy of package ledger":    {Run: run, Policy: 9},
 		"Policy and Find are for tools with": {Policy: ledger.PolicyIdempotent},
-		"PolicyReconcile needs Find":    {Run: run, Policy: ledger.PolicyReconcile},
+		"PolicyReconcile needs Find":         {Run: run, Policy: ledger.PolicyReconcile},
 		"no other policy calls it":           {Run: run, Find: find},
 		"Unrecorded is for tools of a":       {Run: run, Policy: ledger.PolicyIdempotent, Unrecorded: true},
 	} {
