@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -108,13 +109,13 @@ func TestAgentToolErrorsAcrossCells(t *testing.T) {
 
 // TestOnAskedThatIsSlowAcrossCells has an OnAsked that takes half an hour, while the caller repeats its request.
 func TestOnAskedThatIsSlowAcrossCells(t *testing.T) {
-	now, most := 0, 0
+	var now, most atomic.Int64 // calls of objects of two cells
 	tm := &team{asked: func(_ *member, ctx context.Context, _ chat.Asked) error {
-		now++
-		most = max(most, now)
-		err := dohost.Sleep(ctx, 30*time.Minute)
-		now--
-		return err
+		if n := now.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		defer now.Add(-1)
+		return dohost.Sleep(ctx, 30*time.Minute)
 	}}
 	celltest.Once(t, &celltest.Scenario{
 		Classes: farTeam(tm), Cell: cellOfMember,
@@ -123,8 +124,8 @@ func TestOnAskedThatIsSlowAcrossCells(t *testing.T) {
 				return err
 			}
 			c.Sleep(time.Hour)
-			if most < 2 || most > 4 {
-				return fmt.Errorf("%d concurrent calls of OnAsked, want 2 to 4", most)
+			if n := most.Load(); n < 2 || n > 4 {
+				return fmt.Errorf("%d concurrent calls of OnAsked, want 2 to 4", n)
 			}
 			if err := wantAt(ctx, c, "a", "user: b: hi", "assistant: a heard (b says hi)"); err != nil {
 				return err
