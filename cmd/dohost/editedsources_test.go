@@ -73,7 +73,7 @@ func TestDemoIsInexactWithoutItsGuards(t *testing.T) {
 			{"runtime/incarnation.go", "	if inc.dead.Load() {\n		if inc.batch.Dirty()", "	if false {\n		if inc.batch.Dirty()"},
 			{"runtime/turn.go", "if inc := t.ev.incarnation; inc.dead.Load() {", "if inc := t.ev.incarnation; false {"},
 			{"runtime/fence.go", "	inc.end()\n", ""},
-			{"runtime/await.go", "err != nil || g.ev.incarnation.dead.Load()", "err != nil"},
+			{"runtime/await.go", "err != nil || g.ev.outlived()", "err != nil"},
 			{"objectstore/range.go", "s.r != r || s.epoch != r.owner || r.owner == Epoch{}", "s.r != r"},
 		},
 		"the merger's check": {
