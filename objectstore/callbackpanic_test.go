@@ -3,9 +3,11 @@ package objectstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"log/slog"
 	goruntime "runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 )
@@ -65,6 +67,33 @@ func TestCommitterPanicOrGoexitFailsStore(t *testing.T) {
 				a.put(t, "n", "2")
 				if err := a.Commit(a.Batch); !errors.Is(err, ErrFenced) {
 					t.Errorf("a hand-over after the failure: %v", err)
+				}
+				if err := s.Close(); !errors.Is(err, s.Err()) {
+					t.Errorf("Close: %v, want %v", err, s.Err())
+				}
+			})
+		})
+	}
+}
+
+func TestHookGoexitFailsStore(t *testing.T) {
+	for _, stage := range []Stage{StageTake, StageSync, StageDurable} {
+		t.Run(fmt.Sprint(stage), func(t *testing.T) {
+			var opened atomic.Bool // Open syncs a record, too, on its caller's goroutine
+			hook := func(s Stage, _ iter.Seq[ID]) {
+				if s == stage && opened.Load() {
+					goruntime.Goexit()
+				}
+			}
+			held(t, Options{Hook: hook}, func(t *testing.T, s *Store, _ *FS, j *releaseLog) {
+				a := s.live("c", "a")
+				opened.Store(true)
+				a.put(t, "n", "1")
+				a.Emit(entry{j, "out"})
+				a.commitBatch(t)
+				j.want(t, "out!")
+				if s.Err() == nil {
+					t.Error("the store has not failed")
 				}
 				if err := s.Close(); !errors.Is(err, s.Err()) {
 					t.Errorf("Close: %v, want %v", err, s.Err())
@@ -157,7 +186,9 @@ func TestStoreSurvivesCallbacksThatDoNotReturn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := Options{
 				Logger: slog.New(brokenHandler{end}), OnFail: func(error) { end() }, OnSpace: func(DiskSpace) { end() },
-				Hook: func(Stage, iter.Seq[ID]) { end() },
+			}
+			if name == "panic" { // for Goexit, see TestHookGoexitFailsStore
+				o.Hook = func(Stage, iter.Seq[ID]) { end() }
 			}
 			held(t, o, func(t *testing.T, s *Store, fs *FS, j *releaseLog) {
 				a := s.live("c", "a")

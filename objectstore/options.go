@@ -68,8 +68,8 @@ type Options struct {
 	// runtime.Goexit fails the store.
 	OnAlarms func([]AlarmChange)
 	// Hook is called by the committer at each stage of a record, with the objects in it; at StageTake, with the
-	// objects that have queued commits. It may block, and may fence ranges. A panic or runtime.Goexit is logged. Nil
-	// disables it.
+	// objects that have queued commits. It may block, and may fence ranges. A panic is logged; runtime.Goexit fails
+	// the store. Nil disables it.
 	Hook func(stage Stage, objects iter.Seq[ID])
 	// Entropy is the source of the random parts of the store's identity and of the names of logs; several goroutines
 	// may read it concurrently. Nil means [rand.Reader]; a test has one with a seed.

@@ -278,12 +278,12 @@ func (s *Store) Stalled() time.Duration {
 	return max(0, time.Since(s.opened)-time.Duration(since-1))
 }
 
-// hook calls Options.Hook.
+// hook calls Options.Hook on the committer's goroutine: a goroutine for each stage would delay every record.
 func (s *Store) hook(stage Stage, objects iter.Seq[ID]) {
 	if s.opts.Hook == nil {
 		return
 	}
-	if f := guard.Run(func() { s.opts.Hook(stage, objects) }); f != nil {
+	if f := guard.Call(func() { s.opts.Hook(stage, objects) }); f != nil {
 		s.opts.Logger.Error("Hook failed", "cause", f, "stack", string(f.Stack))
 	}
 }

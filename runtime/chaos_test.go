@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	goruntime "runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -238,4 +239,30 @@ func placeCounts(c *chaos) map[string]int64 {
 		}
 	}
 	return m
+}
+
+// The policy's function runs on the committer's goroutine at these places.
+func TestPolicyGoexitAtARecordLeavesTheHostAlive(t *testing.T) {
+	for _, place := range []eviction.Place{eviction.PlaceRecord, eviction.PlaceSync, eviction.PlaceDurable} {
+		t.Run(place.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				visits := 0
+				h := open(t, objectstore.NewMemFS(), Options{Policy: Policy{At: func(p Point) eviction.EndMode {
+					if p.Place == place {
+						visits++
+						goruntime.Goexit()
+					}
+					return eviction.EndNone
+				}}})
+				for want := 1; want <= 3; want++ {
+					if n, err := add(t.Context(), h, "a", 1); err != nil || n != want {
+						t.Fatalf("add: %d, %v, want %d", n, err, want)
+					}
+				}
+				if visits < 3 {
+					t.Errorf("the policy saw %d records", visits)
+				}
+			})
+		})
+	}
 }

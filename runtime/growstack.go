@@ -5,7 +5,7 @@ const wakeStack = 12 << 10
 
 // growStack gives the calling goroutine wakeStack bytes of stack. A stack that is too small is copied to one of twice the size, and the
 // time of that depends on the number of its frames. Goroutines begin with 2 KiB, or with the average of the others, so the stack of a
-// constructor would be copied once or twice with 25 to 50 frames, which took about 15 us of a wake of 100 us. Here it has a few frames.
+// constructor would be copied once or twice with 25 to 50 frames. Here it has a few frames.
 //
 //go:noinline
 func growStack(i int) byte {

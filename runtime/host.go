@@ -93,7 +93,7 @@ func Open(dir string, opts Options, classes []Class) (*Host, error) {
 	so.OnDropped = h.writesDropped
 	so.OnSpace, so.OnDamage = h.spaceChanged, h.damageFound
 	if h.opts.Policy.At != nil {
-		so.Hook = h.recordAt
+		so.Hook = h.guardedRecordAt
 	}
 	so.OnAlarms = func(cs []objectstore.AlarmChange) { h.scheduler.Changed(cs) }
 	if so.Ship != nil && so.Ship.Context == nil {

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"fmt"
+	"iter"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -137,6 +138,15 @@ func (h *Host) guardedStep(p eviction.Place) {
 	default:
 		guard.Run(func() { h.step(p) })
 	}
+}
+
+// guardedRecordAt is recordAt for the committer: the policy cannot end its goroutine.
+func (h *Host) guardedRecordAt(s objectstore.Stage, objects iter.Seq[ID]) {
+	if h.opts.Policy.Trusted {
+		h.recordAt(s, objects)
+		return
+	}
+	guard.Run(func() { h.recordAt(s, objects) })
 }
 
 // guardedAt is at for code that is not the event's own: the policy cannot end its goroutine.
