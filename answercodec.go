@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/dohost/dohost/internal/errkind"
 )
 
 // callAnswer is the answer to a call of [Invoke], as an object stores it and hosts send it. Either field is set.
@@ -37,7 +39,7 @@ var sentKinds = []struct {
 	name string
 	err  error
 }{
-	{"fenced", ErrFenced}, {"overloaded", ErrOverloaded}, {"closed", ErrClosed}, {"not_found", ErrNotFound}, {"elsewhere", ErrElsewhere},
+	{"fenced", ErrFenced}, {"overloaded", ErrOverloaded}, {"closed", ErrClosed}, {"not_found", ErrNotFound}, {"elsewhere", errkind.ErrElsewhere},
 	{"conflict", ErrConflict}, {"unauthenticated", ErrUnauthenticated}, {"forbidden", ErrForbidden}, {"misuse", ErrMisuse},
 	{"no_space", ErrNoSpace}, {"damaged", ErrDamaged}, {"call_interrupted", errCallInterrupted}, {"call_conflict", errCallConflict},
 	{"deadline", context.DeadlineExceeded}, {"canceled", context.Canceled},

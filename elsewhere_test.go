@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/errkind"
 )
 
 // divided is an object that calls other objects of its class and has an alarm.
@@ -85,7 +86,7 @@ func TestHostWakesNoObjectOfAnotherHost(t *testing.T) {
 	}
 	for way, reach := range ways {
 		err := reach()
-		if !errors.Is(err, dohost.ErrElsewhere) {
+		if !errors.Is(err, errkind.ErrElsewhere) {
 			t.Errorf("%s: %v", way, err)
 		}
 		if e, ok := errors.AsType[*dohost.Error](err); ok && way != "call by an object" && (e.Outcome != dohost.OutcomeNotRun || e.Retryable) {
@@ -119,7 +120,7 @@ func TestAlarmOfAnObjectOfAnotherHostStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, rang, reports := t.TempDir(), make(chan string, 1), atomic.Int64{}
 		refused := func(a dohost.AlarmRun) {
-			if errors.Is(a.Err, dohost.ErrElsewhere) {
+			if errors.Is(a.Err, errkind.ErrElsewhere) {
 				reports.Add(1)
 			}
 		}

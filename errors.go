@@ -30,9 +30,6 @@ var (
 	// ErrNotFound reports that there is no such class, method, object, row, position of a feed, or store, or that a
 	// class has no handler for a request or a socket.
 	ErrNotFound = errkind.ErrNotFound
-	// ErrElsewhere reports that another host has the object, by [Options].Holds. The call had no effect. [Invoke] calls such an
-	// object.
-	ErrElsewhere = errkind.ErrElsewhere
 	// ErrConflict reports that a row exists or has another version than expected, that an object to be imported
 	// exists, or that another host has the store open.
 	ErrConflict = errkind.ErrConflict

@@ -60,7 +60,7 @@ var errorCodes = []struct {
 	{runtime.ErrHalfImported, "half_imported", http.StatusConflict},
 	{runtime.ErrClosed, "closed", http.StatusServiceUnavailable},
 	{runtime.ErrNoClass, "no_class", http.StatusNotFound},
-	{ErrElsewhere, "elsewhere", http.StatusMisdirectedRequest},
+	{errkind.ErrElsewhere, "elsewhere", http.StatusMisdirectedRequest},
 	{errCallConflict, "call_conflict", http.StatusConflict},
 	{errCallExpired, "call_expired", http.StatusConflict},
 	{runtime.ErrNoMethod, "no_method", http.StatusNotFound},

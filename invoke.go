@@ -65,8 +65,8 @@ const (
 // may also delete the id, so a repetition by the program may run the method again.
 //
 // The errors are as for Call, with these differences. An error of the method is not the same value: errors.As finds a [*PublicError]
-// in it without its Err, errors.Is the kinds of errors, and its text has at most 4 KiB. [ErrElsewhere] means that the host has no
-// Options.Remote. [ErrConflict] means that the CallID belongs to another call, which may have run: the outcome is unknown.
+// in it without its Err, errors.Is the kinds of errors, and its text has at most 4 KiB. An error with the code "elsewhere" ([DescribeError]) means that the
+// host has no Options.Remote. [ErrConflict] means that the CallID belongs to another call, which may have run: the outcome is unknown.
 // [ErrOverloaded] also means that the object stores 64 MiB of results, or that too many calls wait for it.
 func Invoke[Out, O, In any](ctx context.Context, s Stub[O], method string, in In, o *InvokeOptions) (Out, error) {
 	return invokeMethod[Out](ctx, &s.to, method, in, o)
@@ -225,7 +225,7 @@ func (t *target) invokeOnce(ctx context.Context, c *RemoteCall) (result json.Raw
 // invokeElsewhere makes one attempt of a call to an object of another host.
 func (h *Host) invokeElsewhere(ctx context.Context, c *RemoteCall) (answer []byte, err error) {
 	if h.remote == nil {
-		return nil, &Error{Op: c.Method, ID: c.ID, Err: ErrElsewhere, Outcome: OutcomeNotRun}
+		return nil, &Error{Op: c.Method, ID: c.ID, Err: errkind.ErrElsewhere, Outcome: OutcomeNotRun}
 	}
 	sent := *c
 	sent.Depth = runtime.DepthOf(ctx)

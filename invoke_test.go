@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/errkind"
 )
 
 // account is an object that others call by names.
@@ -205,7 +206,7 @@ func TestObjectCallsObjectOfAnotherHost(t *testing.T) {
 		p.fault = func(n int64, after bool) error {
 			switch {
 			case n == 1 && !after:
-				return &dohost.Error{Err: dohost.ErrElsewhere, Outcome: dohost.OutcomeNotRun, Retryable: true}
+				return &dohost.Error{Err: errkind.ErrElsewhere, Outcome: dohost.OutcomeNotRun, Retryable: true}
 			case n == 2 && after:
 				return errLost
 			}

@@ -87,12 +87,12 @@ type Options struct {
 	BaseAfter int64
 	// Holds reports whether the host has an object; it is for hosts that divide the objects of a program among themselves,
 	// like the hosts of package [github.com/dohost/dohost/cluster] do. The host wakes no other object, neither for a call
-	// nor for an alarm, and neither imports nor restores one: the error is ErrElsewhere. Holds must not block, and must
-	// always return the same for an object; a panic means false. It may be called from any goroutine. Nil means all
+	// nor for an alarm, and neither imports nor restores one: the call has no effect, and [DescribeError] returns the code
+	// "elsewhere" for its error. Holds must not block, and must always return the same for an object; a panic means false. It may be called from any goroutine. Nil means all
 	// objects.
 	Holds func(ID) bool
 	// Remote carries calls of [Invoke] to objects that the host does not have according to Holds. Nil means that these
-	// calls return ErrElsewhere.
+	// calls fail with the code "elsewhere".
 	Remote Remote
 	// StoreMemory is the size in bytes of each of the storage engine's up to four memtables, and the minimum size of its
 	// block cache, which also uses the memory that the memtables leave free. So the engine takes at most five times as

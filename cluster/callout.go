@@ -77,7 +77,7 @@ func refusal(c *dohost.RemoteCall, res *http.Response) error {
 	case body.Overloaded:
 		refused = errors.Join(refused, dohost.ErrOverloaded)
 	case res.StatusCode == http.StatusMisdirectedRequest:
-		refused = errors.Join(refused, dohost.ErrElsewhere)
+		refused = errors.Join(refused, errElsewhere)
 	}
 	return failure(c, refused, dohost.OutcomeNotRun, body.Retryable)
 }

@@ -100,6 +100,9 @@ func failure(c *dohost.RemoteCall, err error, o dohost.Outcome, retryable bool) 
 // errNotServed is the error of a call to a cell that no node serves.
 var errNotServed = errors.New("cluster: no node serves the object at the moment")
 
+// errElsewhere is the error of a call that has reached a node without the object.
+var errElsewhere = &dohost.PublicError{Message: "cluster: another node has the object", Code: "elsewhere", Status: http.StatusMisdirectedRequest}
+
 // InvokeRemote implements [dohost.Remote]: it sends a call to the node that serves the cell of the object, once. It refuses a call with
 // ErrOverloaded while 256 other calls of this node wait for the object, or 2048 for all objects.
 func (n *Node) InvokeRemote(ctx context.Context, c *dohost.RemoteCall) (answer []byte, err error) {
@@ -114,7 +117,7 @@ func (n *Node) InvokeRemote(ctx context.Context, c *dohost.RemoteCall) (answer [
 	if h := n.Host(to.cell); h != nil {
 		callee, ok := h.(Callee)
 		if !ok {
-			return nil, failure(c, dohost.ErrElsewhere, dohost.OutcomeNotRun, false)
+			return nil, failure(c, errElsewhere, dohost.OutcomeNotRun, false)
 		}
 		return callee.AnswerCall(ctx, c), nil
 	}

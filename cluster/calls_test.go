@@ -262,7 +262,7 @@ func TestCallThatIsNotServedDidNotRun(t *testing.T) {
 	closed := httptest.NewServer(http.NotFoundHandler())
 	closed.Close()
 	knows(map[string]string{"a": a.URL, "b": b.URL, "gone": closed.URL}, []string{"", "gone", "b"}, a, b)
-	for i, want := range [cellsOfCalls]error{errNotServed, errNotSent, dohost.ErrElsewhere} {
+	for i, want := range [cellsOfCalls]error{errNotServed, errNotSent, errElsewhere} {
 		answer, err := a.InvokeRemote(t.Context(), &dohost.RemoteCall{ID: dohost.ID{Class: string(accounts), Name: inCell(i)}, Method: "add", CallID: "x", Argument: []byte("1")})
 		e, ok := err.(*dohost.Error)
 		if !ok || !errors.Is(err, want) || e.Outcome != dohost.OutcomeNotRun || !e.Retryable {

@@ -85,6 +85,6 @@
 //
 // # Not here
 //
-// dohost.Call of an object in another cell returns dohost.ErrElsewhere and has no effect. WebSockets end when their cell moves or when
+// dohost.Call of an object in another cell fails with the code "elsewhere" (dohost.DescribeError) and has no effect. WebSockets end when their cell moves or when
 // the node that accepted them ends, and clients connect again. Each node lists and inspects its own cells.
 package cluster

@@ -165,8 +165,15 @@ func isTransient(err error, attempt int) bool {
 // mayRunLater reports whether a call did not run and may run later: true if the constructor of the object fails, false if the object is not here.
 func mayRunLater(err error) bool {
 	e, ok := errors.AsType[*dohost.Error](err)
-	never := []error{dohost.ErrNotFound, dohost.ErrElsewhere, dohost.ErrForbidden, dohost.ErrMisuse}
-	return ok && e.Outcome == dohost.OutcomeNotRun && !slices.ContainsFunc(never, func(kind error) bool { return errors.Is(err, kind) })
+	never := []error{dohost.ErrNotFound, dohost.ErrForbidden, dohost.ErrMisuse}
+	return ok && e.Outcome == dohost.OutcomeNotRun && !isElsewhere(err) &&
+		!slices.ContainsFunc(never, func(kind error) bool { return errors.Is(err, kind) })
+}
+
+// isElsewhere reports whether the object is on a host that this host cannot call.
+func isElsewhere(err error) bool {
+	body, _ := dohost.DescribeError(err)
+	return body.Code == "elsewhere"
 }
 
 // reportFailure reports an error that a model does not get.
@@ -193,7 +200,7 @@ func failureText(ctx context.Context, by Ref, object dohost.ID, err error) strin
 	switch {
 	case ok && e.Outcome == dohost.OutcomeNotRun && errors.Is(err, dohost.ErrNotFound):
 		return "there is no such object"
-	case ok && e.Outcome == dohost.OutcomeNotRun && errors.Is(err, dohost.ErrElsewhere):
+	case ok && e.Outcome == dohost.OutcomeNotRun && isElsewhere(err):
 		return "another host has the object"
 	}
 	return "internal error"
