@@ -66,7 +66,7 @@ func TestExperimentsAllRunAndVerify(t *testing.T) {
 		}
 	}
 	const want = "R1 R1b R2 R3 P12 R4 R5 R6 R6i R6r U P1 P1a P2 P3 P3c P4 P4m P5 P6 P6h P7 P7g P8 P7a P11 P11m P13 P14 P14b P15 P15a P15b P15c C0 C1 C1c C2 C2c C3 C3c C4 C4c P16m P16 P16a L1 L2 W1 W2 W3 W4 W5 W6 W7 W8 L3 L3r L4 L4u L5 L6 PB1 PB2 PB3 PS1 PS2 PK1 PK2 PK3 PK4 PK5 PK6 I1 I2 SA1 SA2 SA3 SA4 SR1 SR2 SR3 SR4 SR5 SR6 P17 P17a " +
-		"O1a O1b O1c O1d O1e O1f O2a O2b O2c O2d O2e S1 P18 E1 E1a A1 A2 A3"
+		"O1a O1b O1c O1d O1e O1f O2a O2b O2c O2d O2e S1 P18 SH1 SH2 SH3 E1 E1a A1 A2 A3"
 	if got := strings.Join(ids, " "); got != want {
 		t.Errorf("the rows are %s, want %s", got, want)
 	}
@@ -143,7 +143,12 @@ func TestVerifyNoticesOneCall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	shipped, err := b.openShipping(&counting{objects: 10, callers: 4, method: (*subject).add})
+	if err != nil {
+		t.Fatal(err)
+	}
 	sides := map[string]side{
+		"shipped":    shipped,
 		"operations": operations,
 		"effects":    effects,
 		"chunks":     heard,

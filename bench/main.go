@@ -82,6 +82,7 @@ var experiments = []experiment{
 	{"O1", "open loop at 50, 80 and 200 % of the capacity of the machine", overloadedMachine},
 	{"O2", "open loop at 50 and 200 % of the capacity of the objects", overloadedObjects},
 	{"P18", "opening a store with many objects", opening},
+	{"SH", "shipping of records to a folder: its cost (SH1, SH2), and a restore (SH3)", shippingCosts},
 	{"E1", "endurance: mixed work under chaos, for as long as -endure says", endurance},
 	{"B", "breakdown of the time of a durable call, and of a cold wake", breakdowns},
 	{"G", "cost of a call as the store grows", growth},
