@@ -11,7 +11,7 @@ func TestGrowStackLeavesSpace(t *testing.T) {
 	moved := make(chan bool)
 	go func() {
 		var here byte
-		growStack(0)
+		growStack(false, 0)
 		before := uintptr(unsafe.Pointer(&here))
 		largeFrame(0)
 		moved <- before != uintptr(unsafe.Pointer(&here))

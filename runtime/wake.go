@@ -5,7 +5,7 @@ import "github.com/dohost/dohost/internal/invariants"
 // wake is the work of a runner between incarnations: deferred writes, then a new
 // incarnation if an event waits. It returns the first turn of that incarnation to run.
 func (o *object) wake() *turn {
-	growStack(0)
+	growStack(false, 0)
 	o.mu.Lock()
 	if o.rng == nil {
 		o.rng = o.host().store.Range(o.id())
