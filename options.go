@@ -88,8 +88,8 @@ type Options struct {
 	// Holds reports whether the host has an object; it is for hosts that divide the objects of a program among themselves,
 	// like the hosts of package [github.com/dohost/dohost/cluster] do. The host wakes no other object, neither for a call
 	// nor for an alarm, and neither imports nor restores one: the call has no effect, and [DescribeError] returns the code
-	// "elsewhere" for its error. Holds must not block, and must always return the same for an object; a panic means false. It may be called from any goroutine. Nil means all
-	// objects.
+	// "elsewhere" for its error. Holds must not block, and must always return the same for an object; a panic means
+	// false. It may be called from any goroutine. Nil means all objects.
 	Holds func(ID) bool
 	// Remote carries calls of [Invoke] to objects that the host does not have according to Holds. Nil means that these
 	// calls fail with the code "elsewhere".
