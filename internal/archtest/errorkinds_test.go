@@ -25,7 +25,7 @@ func TestErrorKinds(t *testing.T) {
 		slices.Sort(names)
 		return names
 	}
-	decision := read("docs/decisions/0016-errors-are-few-kinds.md")
+	decision := read("docs/decisions/0016-ten-kinds-of-errors.md")
 	exported := find(read("errors.go"), `(?m)^\t(Err\w+) += errkind\.`)
 	decided := find(decision, "(?m)^\\| `(Err\\w+)` \\|")
 	if len(exported) != 10 || !slices.Equal(exported, decided) {
