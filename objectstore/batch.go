@@ -112,7 +112,12 @@ func (s *Batch) set(k, value []byte, deleted, noWait bool) {
 	at, old, had := s.g.set.set(k, value, deleted, since)
 	s.g.gated = gated || !noWait
 	if since > 0 && old.saved < since {
-		s.saves.push(undo{kind: undoRow, at: at, old: old, had: had, gated: gated})
+		u := undo{kind: undoRow, at: at, gated: gated}
+		if had {
+			before := old // only this copy is allocated
+			u.old = &before
+		}
+		s.saves.push(u)
 	}
 }
 

@@ -24,17 +24,19 @@ const undoOverhead = 128
 type undo struct {
 	kind   undoKind
 	gated  bool        // the batch's flag before
-	had    bool        // undoRow: there was a row
 	saved  uint32      // undoSlot: slotSaved before
 	at     int         // undoRow: its place
-	old    row         // undoRow: its old state
-	slot   *slotChange // undoSlot; a pointer, since most of the many undos are of rows
+	old    *row        // undoRow: its old state; nil if the batch had no such row, as for most undos
+	slot   *slotChange // undoSlot
 	before *layer      // undoClear
 }
 
 // bytes returns the size of the undo against the limits on undurable data.
 func (u *undo) bytes() int {
-	n := undoOverhead + len(u.old.value)
+	n := undoOverhead
+	if u.old != nil {
+		n += len(u.old.value)
+	}
 	if u.before != nil {
 		n += u.before.set.bytes
 	}
@@ -81,7 +83,7 @@ func (p *savepoints) cut(at int) {
 func (p *savepoints) merge(at int, since uint32) {
 	kept := p.undo[:at]
 	for _, u := range p.undo[at:] {
-		if u.kind == undoRow && u.old.saved >= since || u.kind == undoSlot && u.saved >= since {
+		if u.old != nil && u.old.saved >= since || u.kind == undoSlot && u.saved >= since {
 			p.bytes -= u.bytes()
 			continue
 		}
@@ -145,7 +147,7 @@ func (s *Batch) Rollback(p Savepoint) []Output {
 func (s *Batch) revert(u *undo) {
 	switch u.kind {
 	case undoRow:
-		s.g.set.restore(u.at, u.old, u.had)
+		s.g.set.restore(u.at, u.old)
 		s.g.gated = u.gated
 	case undoClear:
 		s.g.set, s.g.cleared, s.g.clearing = u.before.set, u.before.cleared, u.before.clearing

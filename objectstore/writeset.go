@@ -117,12 +117,12 @@ func (w *writeSet) addToIndex(at int) {
 	w.index[string(w.rows[at].key)] = int32(at)
 }
 
-// restore undoes the last write to the row at.
-func (w *writeSet) restore(at int, old row, had bool) {
+// restore undoes the last write to the row at. The row was old before it; nil means that it is new.
+func (w *writeSet) restore(at int, old *row) {
 	r := &w.rows[at]
-	if had {
+	if old != nil {
 		w.bytes += len(old.value) - len(r.value)
-		*r = old
+		*r = *old
 		return
 	}
 	// Undone in reverse order, so a new row is the last one.
