@@ -2,6 +2,7 @@ package objectstore
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -499,5 +500,54 @@ func TestCheckReportsDamageThatPreventsOpen(t *testing.T) {
 	}
 	if stats := wantProblems(t, fs, "cannot be read"); stats.Problems == 0 {
 		t.Errorf("check: %+v", stats)
+	}
+}
+
+// TestExportOfADamagedObjectFails exports an object with a damaged block in the middle of its rows.
+func TestExportOfADamagedObjectFails(t *testing.T) {
+	const rows = 60
+	fs := NewMemFS()
+	s := open(t, fs, Options{})
+	o := s.live("c", "o")
+	for i := range uint64(rows) {
+		o.put(t, fmt.Sprintf("k%02d", i), noise(5000, i))
+	}
+	o.commit(t)
+	for range 2 { // the second one flushes the log into a table
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s = open(t, fs, Options{})
+	}
+	s.Abandon()
+	flip(t, fs, damagedAt(t, noise(5000, rows/2)[2000:2100]))
+	s = open(t, fs, Options{ReadOnly: true})
+	sn, err := s.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sn.Close()
+	var out bytes.Buffer
+	if err := sn.Export(ID{"c", "o"}, &out); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "c/o") {
+		t.Errorf("export: %v", err)
+	}
+	if n := out.Len(); n < 5000 {
+		t.Errorf("the export has failed after %d bytes, want some of the rows before the damaged block", n)
+	}
+}
+
+// TestCheckEndsWithItsContext ends the context at the first problem.
+func TestCheckEndsWithItsContext(t *testing.T) {
+	fs := damagedStore(t, false)
+	flip(t, fs, third)
+	s := open(t, fs, Options{ReadOnly: true})
+	whole, err := s.Check(t.Context(), func(Problem) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	stats, err := s.Check(ctx, func(Problem) { cancel() })
+	if !errors.Is(err, context.Canceled) || stats.Bytes == 0 || stats.Bytes >= whole.Bytes {
+		t.Errorf("Check: %d of %d bytes, %v", stats.Bytes, whole.Bytes, err)
 	}
 }

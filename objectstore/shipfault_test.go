@@ -357,8 +357,11 @@ func TestDamageOfAWaitingFrameIsAGap(t *testing.T) {
 			put(t, s, "o", "n", "shipped")
 			time.Sleep(2 * time.Second)
 			a.set(func(a *memArchive) { a.refuse = errors.New("down") })
+			before, key, value := s.Stats().Ship.Record, "n", "shipped" // the last one before the damage
 			if !first {
-				put(t, s, "o", "big", noise(5000, 6))
+				key, value = "big", noise(5000, 6)
+				put(t, s, "o", key, value)
+				before = s.Stats().Ship.Record
 			}
 			for i := range uint64(3) {
 				put(t, s, "o", "big", noise(5000, 7+i))
@@ -380,6 +383,9 @@ func TestDamageOfAWaitingFrameIsAGap(t *testing.T) {
 			}
 			r, _ := restored(t, a, RestorePoint{})
 			r.live("c", "o").want(t, "n", "4")
+			r.Abandon()
+			r, _ = restored(t, a, RestorePoint{Record: before})
+			r.live("c", "o").want(t, key, value)
 			r.Abandon()
 			if n := strings.Count(a.names(), ".end"); n != 2 {
 				t.Errorf("%d bases: %s", n, a.names())
