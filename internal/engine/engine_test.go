@@ -82,12 +82,16 @@ func TestBlockCacheKeepsItsSize(t *testing.T) {
 	if m := db.Metrics().MemTable; m.Size < memTable {
 		t.Fatalf("the memtables have %d bytes, want at least %d", m.Size, memTable)
 	}
-	for i := range rows / 2 { // the rows in tables
-		if _, closer, err := db.Get(fmt.Appendf(nil, "%06d", i)); err != nil || closer.Close() != nil {
-			t.Fatal(i, err)
+	var size int64
+	for pass := 0; pass < 10 && size < cache*9/10; pass++ { // a memtable that is being flushed may take memory of the cache, too
+		for i := range rows / 2 { // the rows in tables
+			if _, closer, err := db.Get(fmt.Appendf(nil, "%06d", i)); err != nil || closer.Close() != nil {
+				t.Fatal(i, err)
+			}
 		}
+		size = db.Metrics().BlockCache.Size
 	}
-	if size := db.Metrics().BlockCache.Size; size < cache*9/10 || size > cache+MaxMemTables*memTable {
+	if size < cache*9/10 || size > cache+MaxMemTables*memTable {
 		t.Errorf("the cache has blocks of %d bytes, want %d at least", size, cache)
 	}
 }
