@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 
 	"github.com/alecthomas/kong"
@@ -65,8 +66,8 @@ type App struct {
 
 // SharedLog is a kind of shared log, in addition to one in a folder (--shared-log).
 type SharedLog interface {
-	// OpenLog returns the log that the flags choose, or nil if they choose none.
-	OpenLog(ctx context.Context) (sharedlog.Log, error)
+	// OpenLog returns the log that the flags choose, or nil if they choose none. log gets warnings.
+	OpenLog(ctx context.Context, log *slog.Logger) (sharedlog.Log, error)
 }
 
 // servedClasses are the names in App.Serve.

@@ -55,10 +55,10 @@ type serveCmd struct {
 // Run is the command.
 func (c *serveCmd) Run(ctx context.Context, classes []dohost.Class, served servedClasses, ask questions, std stdio) error {
 	supervised := isSupervised()
+	if err := c.check(); err != nil { // before a shared log waits for servers
+		return err
+	}
 	if c.Supervise && !supervised {
-		if err := c.check(); err != nil {
-			return err
-		}
 		return c.supervise(ctx, std)
 	}
 	if c.Streams {
@@ -147,11 +147,8 @@ type server struct {
 	served   chan error // errors of listeners
 }
 
-// prepare checks the flags, and reads the files that they name.
+// prepare reads the files that the flags name, and checks the rest of the flags.
 func (s *server) prepare(c *serveCmd) (allowed access, err error) {
-	if err := c.check(); err != nil {
-		return allowed, err
-	}
 	if s.chaos, err = c.chaos(); err != nil {
 		return allowed, err
 	}

@@ -18,9 +18,9 @@ func (c *serveCmd) checkSharedLog() error {
 }
 
 // openLog returns the log that the flags choose, or nil if they choose none.
-func (c *serveCmd) openLog(ctx context.Context) (log sharedlog.Log, err error) {
+func (s *server) openLog(ctx context.Context, c *serveCmd) (log sharedlog.Log, err error) {
 	for _, p := range c.Plugins {
-		if log, err = p.(SharedLog).OpenLog(ctx); err != nil {
+		if log, err = p.(SharedLog).OpenLog(ctx, s.log); err != nil {
 			return nil, err
 		}
 	}
@@ -39,7 +39,7 @@ func (c *serveCmd) openLog(ctx context.Context) (log sharedlog.Log, err error) {
 
 // acquireLog waits until this process owns the shared log, if there is one.
 func (s *server) acquireLog(ctx context.Context, c *serveCmd) error {
-	log, err := c.openLog(ctx)
+	log, err := s.openLog(ctx, c)
 	if err != nil || log == nil {
 		return err
 	}

@@ -3,10 +3,13 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
+	"log/slog"
 	"strings"
 	"testing"
 
+	"github.com/dohost/dohost/cluster"
 	"github.com/dohost/dohost/sharedlog"
 	"github.com/dohost/dohost/sharedlog/logtest"
 )
@@ -17,7 +20,7 @@ type memoryLog struct {
 	log    logtest.Log
 }
 
-func (m *memoryLog) OpenLog(context.Context) (sharedlog.Log, error) {
+func (m *memoryLog) OpenLog(context.Context, *slog.Logger) (sharedlog.Log, error) {
 	if !m.Memory {
 		return nil, nil
 	}
@@ -56,5 +59,20 @@ func TestServeKeepsItsHistoryInTheSharedLogOfTheProgram(t *testing.T) {
 	var out bytes.Buffer
 	if s := (App{}).Run(t.Context(), serve("--memory"), strings.NewReader(""), io.Discard, &out); s != 2 {
 		t.Errorf("a flag of another program: exit status %d: %s", s, &out)
+	}
+}
+
+// refusedCells are never opened.
+type refusedCells struct{ memoryLog }
+
+func (*refusedCells) OpenCells(context.Context, *slog.Logger) (*cluster.Options, error) {
+	return nil, errors.New("the cells are opened")
+}
+
+func TestServeChecksItsFlagsBeforeItOpensCells(t *testing.T) {
+	var out bytes.Buffer
+	s := App{SharedLog: &refusedCells{}}.Run(t.Context(), []string{"serve", "--data", t.TempDir(), "--time-scale", "0"}, strings.NewReader(""), io.Discard, &out)
+	if s != 1 || !strings.Contains(out.String(), "--time-scale 0") {
+		t.Errorf("exit status %d: %s", s, &out)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/dohost/dohost/sharedlog"
 )
 
 // Host serves a cell. Its ServeHTTP is called concurrently, and may be called during and after Close. In a program it is a *dohost.Host with an HTTP handler of its own.
@@ -78,8 +80,24 @@ func Start(ctx context.Context, o *Options) (*Node, error) {
 	return n, nil
 }
 
-// join checks the number of cells before the node is a member, since the planner would give it cells.
+// join waits until the table is available: its servers may have just started, and elect their leaders.
 func (n *Node) join(ctx context.Context) error {
+	for {
+		err := n.checkPlan(ctx)
+		if !errors.Is(err, sharedlog.ErrUnavailable) {
+			return err
+		}
+		n.log.Warn("waiting for the table of the cluster", "error", err)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(n.o.TTL / ticks):
+		}
+	}
+}
+
+// checkPlan checks the number of cells before the node is a member, since the planner would give it cells. The first node makes the plan.
+func (n *Node) checkPlan(ctx context.Context) error {
 	s, err := n.o.Table.Read(ctx)
 	if err != nil {
 		return err

@@ -50,6 +50,7 @@ var mayImport = map[string][]string{
 	"sharedlog/dirlog":  {"sharedlog"},
 	// A module of its own: the root module must not import it.
 	"cluster/nats/natslog":           {"sharedlog", "cluster"},
+	"cluster/nats/internal/embedded": {"sharedlog", "cluster", "cluster/nats/natslog"},
 	"cluster/nats/internal/natstest": {},
 	"cluster/nats/cmd/...":           {"..."},
 
@@ -149,7 +150,8 @@ var dependencies = []dependency{
 	{module: "github.com/openai/openai-go/v3", importers: []string{"chat/openai"}},
 	{module: "github.com/anthropics/anthropic-sdk-go", importers: []string{"chat/anthropic"}},
 	{module: "github.com/nats-io/nats.go", importers: []string{"cluster/nats/..."}},
-	{module: "github.com/nats-io/nats-server/v2", importers: []string{"cluster/nats/..."}, testOnly: true},
+	// A program that imports natslog has no server.
+	{module: "github.com/nats-io/nats-server/v2", importers: []string{"cluster/nats/internal/embedded", "cluster/nats/internal/natstest"}},
 	{module: "github.com/alecthomas/kong"},
 	{module: "github.com/google/jsonschema-go", importers: []string{"chat"}},
 	{module: "github.com/anishathalye/porcupine", importers: []string{"dohosttest"}, testImporters: []string{"runtime", "cluster/nats/cmd/..."}, forTests: true},
@@ -165,7 +167,7 @@ var dependencies = []dependency{
 
 // testMachinery may import the modules for tests. Not dohosttest: it is linked into the tests of users, and into the
 // program.
-var testMachinery = []string{"internal/...", "cluster/nats/internal/..."}
+var testMachinery = []string{"internal/...", "cluster/nats/internal/natstest"}
 
 // maxDirect is how many modules for the product the root's go.mod may require directly: docs/decisions/0014.
 const maxDirect = 8

@@ -22,7 +22,7 @@ type Flags struct {
 	Cell         string        `env:"DOHOST_CELL" default:"main" placeholder:"NAME" help:"Name of the history in the cluster (${default}); with --cells, of the cluster of nodes."`
 	Cells        int           `env:"DOHOST_CELLS" placeholder:"N" help:"Divide the objects among N cells, and the cells among all nodes with the same --cell. N is 1 to 1024, and cannot be changed later."`
 	Advertise    string        `env:"DOHOST_ADVERTISE" placeholder:"URL" help:"URL of this node for other nodes, with --cells; needed if --listen names no address."`
-	Secret       string        `name:"cluster-secret" env:"DOHOST_CLUSTER_SECRET" placeholder:"FILE" help:"File with a secret of at least 16 bytes that all nodes have, with --cells."`
+	Secret       string        `name:"cluster-secret" env:"DOHOST_CLUSTER_SECRET" placeholder:"FILE" help:"File with a secret of at least 16 bytes that all nodes have, with --cells, and for a server in the process."`
 	ClusterCreds string        `env:"DOHOST_CLUSTER_CREDS" placeholder:"FILE" help:"File of credentials for --cluster."`
 	System       string        `name:"cluster-system" env:"DOHOST_CLUSTER_SYSTEM" placeholder:"URL,..." help:"The same servers with a user of the system account, to check their configuration."`
 	SystemCreds  string        `name:"cluster-system-creds" env:"DOHOST_CLUSTER_SYSTEM_CREDS" placeholder:"FILE" help:"File of credentials for --cluster-system."`
@@ -32,14 +32,26 @@ type Flags struct {
 	UnsafeReplicas bool `name:"unsafe-replicas" help:"Accept fewer than three replicas, for development."`
 	UnsafeSync     bool `name:"unsafe-sync" help:"Accept servers that do not sync each record: a power failure may lose acknowledged writes."`
 	UnsafeVersion  bool `name:"unsafe-version" help:"Accept servers that are older than the tested version."`
+
+	// Connect returns connections with a user of an account with JetStream and with a user of the system account. They replace those to
+	// the URLs of Cluster and System. secret is the content of the file Secret. OpenLog and OpenCells call Connect each time that they are
+	// called, and close the connections if they fail. Nil chooses the URLs.
+	Connect func(secret []byte) (app, system *nats.Conn, err error) `kong:"-"`
 }
 
-// OpenLog returns the log of the cell, or nil without --cluster. Its connections stay open until the process ends.
-func (f *Flags) OpenLog(ctx context.Context) (sharedlog.Log, error) {
-	if f.Cluster == "" {
+// OpenLog returns the log of the cell, or nil without --cluster. Its connections stay open until the process ends. log gets warnings.
+func (f *Flags) OpenLog(ctx context.Context, log *slog.Logger) (sharedlog.Log, error) {
+	if f.Cluster == "" && f.Connect == nil {
 		return nil, nil
 	}
-	l, err := connected(f, func(nc *nats.Conn, o *Options) (*Log, error) { return Open(ctx, nc, f.Cell, o) })
+	var secret []byte
+	if f.Connect != nil {
+		var err error
+		if secret, err = readSecret(f.Secret, log); err != nil {
+			return nil, fmt.Errorf("--cluster-secret: %w", err)
+		}
+	}
+	l, err := connected(f, secret, func(nc *nats.Conn, o *Options) (*Log, error) { return Open(ctx, nc, f.Cell, o) })
 	if err != nil {
 		return nil, err
 	}
@@ -49,12 +61,12 @@ func (f *Flags) OpenLog(ctx context.Context) (sharedlog.Log, error) {
 // OpenCells returns the options of a node, or nil without --cells. Its connections stay open until the process ends. log gets warnings.
 func (f *Flags) OpenCells(ctx context.Context, log *slog.Logger) (*cluster.Options, error) {
 	if f.Cells == 0 {
-		if f.Advertise != "" || f.Secret != "" {
+		if f.Advertise != "" || f.Secret != "" && f.Connect == nil {
 			return nil, errors.New("--advertise and --cluster-secret: want neither of them without --cells")
 		}
 		return nil, nil
 	}
-	if f.Cluster == "" || f.Secret == "" {
+	if f.Cluster == "" && f.Connect == nil || f.Secret == "" {
 		return nil, errors.New("--cells: want --cluster and --cluster-secret, too")
 	}
 	if f.Cells < 1 || f.Cells > cluster.MaxCells {
@@ -64,7 +76,7 @@ func (f *Flags) OpenCells(ctx context.Context, log *slog.Logger) (*cluster.Optio
 	if err != nil {
 		return nil, fmt.Errorf("--cluster-secret: %w", err)
 	}
-	return connected(f, func(nc *nats.Conn, o *Options) (*cluster.Options, error) {
+	return connected(f, secret, func(nc *nats.Conn, o *Options) (*cluster.Options, error) {
 		o.Logger = log
 		table, err := OpenTable(ctx, nc, f.Cell, o)
 		if err != nil {
@@ -98,32 +110,45 @@ func readSecret(path string, log *slog.Logger) ([]byte, error) {
 }
 
 // connected calls open with connections to the servers, and closes them if it fails.
-func connected[T any](f *Flags, open func(*nats.Conn, *Options) (*T, error)) (*T, error) {
+func connected[T any](f *Flags, secret []byte, open func(*nats.Conn, *Options) (*T, error)) (*T, error) {
 	o := &Options{
 		Replicas: f.Replicas, LeaseTime: f.LeaseTime, UnsafeReplicas: f.UnsafeReplicas, UnsafeSync: f.UnsafeSync, UnsafeVersion: f.UnsafeVersion,
 	}
-	if f.System == "" && !f.UnsafeSync {
-		return nil, errors.New("--cluster-system: want the URLs of the servers with a user of the system account, to check that they sync each record, or --unsafe-sync")
+	connect, source := f.Connect, "--nats-server"
+	if connect == nil {
+		connect, source = func([]byte) (app, system *nats.Conn, err error) { return f.connectURLs() }, "--cluster"
 	}
-	nc, err := connect(f.Cluster, f.ClusterCreds)
+	nc, system, err := connect(secret)
 	if err != nil {
-		return nil, fmt.Errorf("--cluster: %w", err)
+		return nil, err
 	}
-	if f.System != "" {
-		if o.System, err = connect(f.System, f.SystemCreds); err != nil {
-			nc.Close()
-			return nil, fmt.Errorf("--cluster-system: %w", err)
-		}
-	}
+	o.System = system
 	opened, err := open(nc, o)
 	if err != nil {
 		nc.Close()
-		if o.System != nil {
-			o.System.Close()
+		if system != nil {
+			system.Close()
 		}
-		return nil, fmt.Errorf("--cluster: %w", err)
+		return nil, fmt.Errorf("%s: %w", source, err)
 	}
 	return opened, nil
+}
+
+// connectURLs connects to the servers of the flags. system is nil without --cluster-system.
+func (f *Flags) connectURLs() (app, system *nats.Conn, err error) {
+	if f.System == "" && !f.UnsafeSync {
+		return nil, nil, errors.New("--cluster-system: want the URLs of the servers with a user of the system account, to check that they sync each record, or --unsafe-sync")
+	}
+	if app, err = connect(f.Cluster, f.ClusterCreds); err != nil {
+		return nil, nil, fmt.Errorf("--cluster: %w", err)
+	}
+	if f.System != "" {
+		if system, err = connect(f.System, f.SystemCreds); err != nil {
+			app.Close()
+			return nil, nil, fmt.Errorf("--cluster-system: %w", err)
+		}
+	}
+	return app, system, nil
 }
 
 // The connection to a server that is silent for maxPings+1 times pingTime is replaced by one to another server: a server that is suspended,

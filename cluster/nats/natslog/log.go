@@ -188,10 +188,13 @@ func (l *Log) persist(ctx context.Context, request func(context.Context) error) 
 // serverUnavailable is the code of the servers' errors that end by themselves, for instance those of an election.
 const serverUnavailable = 503
 
+// noPeers is the code of the error of servers that cannot make a stream because they have not heard from enough servers since their start.
+const noPeers = 10005
+
 // isTransient reports whether a later request may succeed.
 func isTransient(err error) bool {
 	if e, ok := errors.AsType[*jetstream.APIError](err); ok {
-		return e.Code == serverUnavailable || isRefused(err)
+		return e.Code == serverUnavailable || e.ErrorCode == noPeers || isRefused(err)
 	}
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) ||
 		errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrReconnectBufExceeded) || errors.Is(err, nats.ErrDisconnected)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -76,6 +77,9 @@ func olderThan(version, tested string) bool {
 	return false
 }
 
+// restTime is the time that the other servers have to answer once a majority has. A server that is down does not delay a take-over by more.
+const restTime = 250 * time.Millisecond
+
 // askServers returns the answers of all servers with JetStream that answer in time: at least of as many as make a majority.
 func (l *Log) askServers(ctx context.Context) (reports []serverReport, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
@@ -89,9 +93,13 @@ func (l *Log) askServers(ctx context.Context) (reports []serverReport, err error
 	if err := l.options.System.PublishMsg(&nats.Msg{Subject: "$SYS.REQ.SERVER.PING.VARZ", Reply: inbox}); err != nil {
 		return nil, err
 	}
-	size := 1
+	size, wait := 1, ctx
 	for len(reports) < size {
-		m, err := answers.NextMsgWithContext(ctx)
+		if len(reports) > size/2 && wait == ctx {
+			wait, cancel = context.WithTimeout(ctx, restTime)
+			defer cancel()
+		}
+		m, err := answers.NextMsgWithContext(wait)
 		if errors.Is(err, nats.ErrNoResponders) {
 			return nil, errors.New("want System to be a connection to the system account")
 		}

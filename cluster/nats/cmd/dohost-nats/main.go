@@ -1,13 +1,15 @@
-// Command dohost-nats is dohost with a shared log on NATS JetStream: dohost serve has the flags --cluster and --cell. It has the
-// built-in classes; a program of your own has the same main function with other classes.
+// Command dohost-nats is dohost with a shared log on NATS JetStream: dohost serve has the flags --cluster and --cell, and --nats-server
+// for a NATS server in the process. It has the built-in classes.
 package main
 
 import (
+	"context"
+	"os"
 	"time"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/cli"
-	"github.com/dohost/dohost/cluster/nats/natslog"
+	"github.com/dohost/dohost/cluster/nats/internal/embedded"
 	"github.com/dohost/dohost/docs"
 	"github.com/dohost/dohost/examples/assistant"
 	"github.com/dohost/dohost/examples/counter"
@@ -18,11 +20,15 @@ import (
 // pace is the time that an assistant takes for a word, slow enough to watch.
 const pace = 40 * time.Millisecond
 
-var _ cli.Cells = (*natslog.Flags)(nil)
+var _ cli.Cells = (*embedded.Flags)(nil)
 
 func main() {
-	cli.App{
-		Classes:   []dohost.Class{counter.Class(), room.Class(), assistant.Class(docs.Files, pace), pool.Class(nil)},
-		SharedLog: &natslog.Flags{},
-	}.Main()
+	os.Exit(run(counter.Class(), room.Class(), assistant.Class(docs.Files, pace), pool.Class(nil)))
+}
+
+// run is the program over some classes. A server in the process stops after the command, which has given the cells to other nodes by then.
+func run(classes ...dohost.Class) (status int) {
+	flags := &embedded.Flags{}
+	defer flags.Stop()
+	return cli.App{Classes: classes, SharedLog: flags}.Run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 }

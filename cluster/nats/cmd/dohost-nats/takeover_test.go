@@ -47,9 +47,29 @@ type node struct {
 	cmd     *exec.Cmd
 	objects chan string // the address, once the node listens
 	admins  chan string // the address of the admin listener
-	errors  bytes.Buffer
+	errors  output
 
 	at, admin, data string // the same addresses, and the directory, of a node with cells
+}
+
+// output is the output of a process so far.
+type output struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+// Write adds to the output.
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+// String returns the output.
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
 }
 
 // serve starts the program with the built-in classes.
@@ -61,7 +81,13 @@ func serve(t *testing.T, s *natstest.Servers, args ...string) *node {
 
 func start(t *testing.T, s *natstest.Servers, program string, args ...string) *node {
 	t.Helper()
-	args = append([]string{"serve", "--listen", "127.0.0.1:0", "--cluster", s.URL("app"), "--cluster-system", s.URL("system")}, args...)
+	return launch(t, program, append([]string{"--cluster", s.URL("app"), "--cluster-system", s.URL("system")}, args...)...)
+}
+
+// launch starts the program with the servers that its arguments name.
+func launch(t *testing.T, program string, args ...string) *node {
+	t.Helper()
+	args = append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)
 	n := &node{t: t, cmd: exec.Command(os.Args[0], args...), objects: make(chan string, 1), admins: make(chan string, 1)}
 	n.cmd.Env, n.cmd.Stderr = append(os.Environ(), programEnv+"="+program), &n.errors
 	out, err := n.cmd.StdoutPipe()

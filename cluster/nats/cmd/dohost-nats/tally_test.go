@@ -7,12 +7,11 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strconv"
 	"time"
 
 	"github.com/dohost/dohost"
-	"github.com/dohost/dohost/cli"
-	"github.com/dohost/dohost/cluster/nats/natslog"
 )
 
 const tallies dohost.Namespace[tally] = "tally"
@@ -26,7 +25,7 @@ func tallyProgram() {
 		&dohost.Handlers[tally]{OnAlarm: (*tally).resume},
 		dohost.Expose("add", (*tally).add), dohost.ExposeRead("total", (*tally).total), dohost.Expose("forward", (*tally).forward),
 		dohost.ExposeRead("account", (*tally).account), dohost.Expose("write", (*tally).write), dohost.ExposeRead("written", (*tally).written))
-	cli.App{Classes: []dohost.Class{class}, SharedLog: &natslog.Flags{}}.Main()
+	os.Exit(run(class))
 }
 
 // The keys of a tally.

@@ -91,7 +91,7 @@ func Start(tb testing.TB, n int, sync string) *Servers {
 }
 
 func (s *Servers) start(tb testing.TB, n int, sync string) error {
-	ports := freePorts(tb, 2*n)
+	ports := FreePorts(tb, 2*n)
 	var routes []string
 	for _, port := range ports[n:] {
 		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", port))
@@ -232,7 +232,8 @@ func start(tb testing.TB, variable, value string) (*exec.Cmd, *bufio.Scanner, er
 	return cmd, lines, nil
 }
 
-func freePorts(tb testing.TB, n int) (ports []int) {
+// FreePorts returns different ports of loopback that are free now.
+func FreePorts(tb testing.TB, n int) (ports []int) {
 	tb.Helper()
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
