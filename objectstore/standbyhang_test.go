@@ -44,6 +44,13 @@ func (a *hangingArchive) Get(ctx context.Context, name string) ([]byte, error) {
 	return a.memArchive.Get(ctx, name)
 }
 
+// mostReads returns the number of reads that ran concurrently, at most.
+func (a *hangingArchive) mostReads() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.most
+}
+
 // setHang lets reads hang until release is called.
 func (a *hangingArchive) setHang() (release func()) {
 	hang := make(chan struct{})
@@ -225,8 +232,8 @@ func TestStandbyLeavesOneHangingRead(t *testing.T) {
 			t.Errorf("promoted: %v; want %q", err, hangText)
 		}
 		cancel()
-		if a.most != 1 {
-			t.Errorf("%d reads hang", a.most)
+		if most := a.mostReads(); most != 1 {
+			t.Errorf("%d reads hang", most)
 		}
 		a.set(func(a *memArchive) { a.objects = whole.objects })
 		release()
