@@ -209,7 +209,7 @@ func TestBudgetNeverDeadlocks(t *testing.T) {
 	for _, limit := range []int64{1, 1000, 20_000} {
 		held(t, Options{MaxHostBytes: limit, MaxObjectBytes: limit, ReserveBytes: -1}, func(t *testing.T, s *Store, fs *FS, _ *releaseLog) {
 			const objects, events = 30, 20
-			// One batch of 20 rows may exceed the limit, and so may those of ended incarnations with code that still runs.
+			// One batch of 20 rows may exceed the limit, and so may the batches of ended incarnations with code that still runs.
 			const batch = 20*2*(500+rowOverhead+undoOverhead+8) + rowOverhead
 			var most, done, fenced, discarded atomic.Int64 // most has the excess over the limit and the ended incarnations
 			for n := range objects {
