@@ -10,6 +10,9 @@ import "github.com/dohost/dohost/objectstore"
 // time since the first base. If more than 1 GiB of records wait, the host drops them and ships a new base later; the moments
 // in between cannot be restored.
 //
+// A method that panics or calls runtime.Goexit is a call that has failed, for a host that ships and for a [Standby]. The error, such as
+// StandbyStatus.Waiting, is one line with the name of the method; the Logger gets the stack, once while the method fails at the same place.
+//
 // An implementation for a bucket must put an object only if none of that name exists. A bucket has no lock: the
 // caller must ensure that no second host ships to the same archive. [DirArchive] is an archive in a folder.
 type Archive = objectstore.Archive

@@ -19,7 +19,8 @@ import (
 )
 
 // Archive keeps the history of a store outside of it: a folder, or a bucket. Objects are never changed. Its methods may be
-// called from any goroutine. They return when ctx ends; a store gives each call five minutes.
+// called from any goroutine. They return when ctx ends; a store gives each call five minutes. For a store that ships, and for a standby,
+// a method that panics or calls runtime.Goexit has failed: the error has one line, and the log gets the stack once while that lasts.
 type Archive interface {
 	// Put makes an object durable, completely or not at all. It must not keep content. Putting an object again with the
 	// same content succeeds; with another content the error is ErrConflict of package dohost, and the object stays.
@@ -101,31 +102,36 @@ func (a *DirArchive) Close() error {
 const callTime = 5 * time.Minute
 
 // guardedArchive bounds the time of the calls of an archive, and returns its panics as errors.
-type guardedArchive struct{ archive Archive }
+type guardedArchive struct {
+	archive Archive
+	faults  *archiveFaults
+}
 
-func (a guardedArchive) guard(ctx context.Context, call func(context.Context) error) (err error) {
+// guard calls a method of the archive for an object, which is empty for a list.
+func (a guardedArchive) guard(ctx context.Context, method, object string, call func(context.Context) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	if f := guard.Run(func() { err = call(ctx) }); f != nil {
-		return fmt.Errorf("dohost: the archive: %w\n%s", f, f.Stack)
+	failure := guard.Run(func() { err = call(ctx) })
+	if fault := a.faults.ended(method, object, failure); fault != nil {
+		return fmt.Errorf("dohost: %w", fault)
 	}
 	return err
 }
 
 // Put is the put of the archive.
 func (a guardedArchive) Put(ctx context.Context, name string, content []byte) error {
-	return a.guard(ctx, func(ctx context.Context) error { return a.archive.Put(ctx, name, content) })
+	return a.guard(ctx, "Put", name, func(ctx context.Context) error { return a.archive.Put(ctx, name, content) })
 }
 
 // List is the list of the archive.
 func (a guardedArchive) List(ctx context.Context) (list []ArchiveObject, err error) {
-	err = a.guard(ctx, func(ctx context.Context) (err error) { list, err = a.archive.List(ctx); return err })
+	err = a.guard(ctx, "List", "", func(ctx context.Context) (err error) { list, err = a.archive.List(ctx); return err })
 	return list, err
 }
 
 // Get is the get of the archive.
 func (a guardedArchive) Get(ctx context.Context, name string) (content []byte, err error) {
-	err = a.guard(ctx, func(ctx context.Context) (err error) { content, err = a.archive.Get(ctx, name); return err })
+	err = a.guard(ctx, "Get", name, func(ctx context.Context) (err error) { content, err = a.archive.Get(ctx, name); return err })
 	return content, err
 }
 

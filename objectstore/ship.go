@@ -2,6 +2,7 @@ package objectstore
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -29,9 +30,9 @@ type Shipping struct {
 	shipment, part int // sizes, for tests; zero means maxShipment and maxBasePart
 }
 
-func (o *Shipping) withDefaults() Shipping {
+func (o *Shipping) withDefaults(log *slog.Logger) Shipping {
 	d := *o
-	d.Archive = guardedArchive{o.Archive}
+	d.Archive = guardedArchive{o.Archive, newArchiveFaults(log)}
 	if d.Every == 0 {
 		d.Every = time.Second
 	}
@@ -105,7 +106,7 @@ type shipper struct {
 }
 
 func newShipper(s *Store, o *Shipping) *shipper {
-	sh := &shipper{s: s, opts: o.withDefaults(), wake: make(chan struct{}, 1), done: make(chan struct{})}
+	sh := &shipper{s: s, opts: o.withDefaults(s.opts.Logger), wake: make(chan struct{}, 1), done: make(chan struct{})}
 	sh.ctx, sh.end = context.WithCancel(o.Context)
 	return sh
 }

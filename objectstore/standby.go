@@ -110,7 +110,7 @@ func OpenStandby(dir string, from Archive, o *Options) (*Standby, error) {
 	}
 	opts := d.withDefaults()
 	y := &Standby{
-		dir: dir, from: newFollowedArchive(from), opts: opts, fs: opts.vfs(), applying: make(chan struct{}, 1), promoted: make(chan struct{}),
+		dir: dir, from: newFollowedArchive(from, opts.Logger), opts: opts, fs: opts.vfs(), applying: make(chan struct{}, 1), promoted: make(chan struct{}),
 	}
 	names, err := y.fs.List(dir)
 	switch {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -38,6 +39,7 @@ func (e *hangingError) Error() string {
 // unless an object is damaged.
 type followedArchive struct {
 	archive archiveReader
+	faults  *archiveFaults
 	name    string // in errors
 
 	mu      sync.Mutex    // guards the rest
@@ -48,8 +50,8 @@ type followedArchive struct {
 // patience is a context that ends when a read is slow.
 type patience struct{ end context.CancelCauseFunc }
 
-func newFollowedArchive(a archiveReader) *followedArchive {
-	f := &followedArchive{archive: a, name: "the archive"}
+func newFollowedArchive(a archiveReader, log *slog.Logger) *followedArchive {
+	f := &followedArchive{archive: a, faults: newArchiveFaults(log), name: "the archive"}
 	if folder, ok := a.(*DirArchive); ok {
 		f.name += " " + folder.dir
 	}
@@ -59,7 +61,7 @@ func newFollowedArchive(a archiveReader) *followedArchive {
 // List lists the archive.
 func (a *followedArchive) List(ctx context.Context) ([]ArchiveObject, error) {
 	var list []ArchiveObject // a read that was left may set it later
-	err := a.read(ctx, "listing "+a.name, func(ctx context.Context) (err error) { list, err = a.archive.List(ctx); return err })
+	err := a.read(ctx, archiveCall{"List", "", "listing " + a.name}, func(ctx context.Context) (err error) { list, err = a.archive.List(ctx); return err })
 	if err != nil {
 		return nil, laterError{err}
 	}
@@ -69,8 +71,8 @@ func (a *followedArchive) List(ctx context.Context) ([]ArchiveObject, error) {
 // Get reads the archive.
 func (a *followedArchive) Get(ctx context.Context, name string) ([]byte, error) {
 	var content []byte // a read that was left may set it later
-	what := fmt.Sprintf("reading object %s of %s", name, a.name)
-	err := a.read(ctx, what, func(ctx context.Context) (err error) { content, err = a.archive.Get(ctx, name); return err })
+	call := archiveCall{"Get", name, fmt.Sprintf("reading object %s of %s", name, a.name)}
+	err := a.read(ctx, call, func(ctx context.Context) (err error) { content, err = a.archive.Get(ctx, name); return err })
 	switch {
 	case errors.Is(err, ErrDamagedArchive):
 		return nil, err
@@ -80,14 +82,17 @@ func (a *followedArchive) Get(ctx context.Context, name string) ([]byte, error) 
 	return content, nil
 }
 
+// archiveCall is a call of a method of the archive for an object, which is empty for a list, and its description in errors.
+type archiveCall struct{ method, object, text string }
+
 // read calls a method of the archive on a goroutine of its own. It returns when ctx ends, also if the method does not return.
-func (a *followedArchive) read(ctx context.Context, what string, method func(context.Context) error) error {
+func (a *followedArchive) read(ctx context.Context, c archiveCall, call func(context.Context) error) error {
 	a.mu.Lock()
 	if stuck := a.running; stuck != nil {
 		a.mu.Unlock()
 		return stuck
 	}
-	mine := &hangingError{what, time.Now()}
+	mine := &hangingError{c.text, time.Now()}
 	a.running = mine
 	a.mu.Unlock()
 	slow := time.AfterFunc(slowRead, func() { a.endPatience(mine) })
@@ -101,16 +106,17 @@ func (a *followedArchive) read(ctx context.Context, what string, method func(con
 			defer a.mu.Unlock()
 			a.running = nil
 		}()
-		err = method(ctx)
+		err = call(ctx)
 	})
 	failure, returned := waitRead(ctx, ended)
-	switch {
-	case !returned:
+	if !returned {
 		return mine
-	case failure != nil:
-		return fmt.Errorf("%s: %w\n%s", what, failure, failure.Stack)
-	case err != nil:
-		return fmt.Errorf("%s: %w", what, err)
+	}
+	if fault := a.faults.ended(c.method, c.object, failure); fault != nil {
+		err = fault
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.text, err)
 	}
 	return nil
 }

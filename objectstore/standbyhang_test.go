@@ -3,6 +3,7 @@ package objectstore
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -251,7 +252,7 @@ func TestStandbyLeavesOneHangingRead(t *testing.T) {
 
 // TestReadOfAFolderIsNamed wants the folder in the errors of a standby.
 func TestReadOfAFolderIsNamed(t *testing.T) {
-	_, err := newFollowedArchive(ReadDirArchive(NewMemFS(), "/shipped")).Get(t.Context(), "x")
+	_, err := newFollowedArchive(ReadDirArchive(NewMemFS(), "/shipped"), slog.New(slog.DiscardHandler)).Get(t.Context(), "x")
 	if err == nil || !strings.Contains(err.Error(), "reading object x of the archive /shipped: ") {
 		t.Error(err)
 	}

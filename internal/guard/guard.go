@@ -6,6 +6,7 @@ package guard
 import (
 	"fmt"
 	"runtime/debug"
+	"strings"
 )
 
 // Failure describes a function that did not return.
@@ -16,12 +17,13 @@ type Failure struct {
 	Stack []byte
 }
 
-// Error describes the panic, or the exit.
+// Error describes the panic, or the exit, in one line: a line break in the value becomes a semicolon.
 func (f *Failure) Error() string {
 	if f.Value == nil {
 		return "the function called runtime.Goexit"
 	}
-	return fmt.Sprintf("panic: %v", f.Value)
+	lines := strings.FieldsFunc(fmt.Sprintf("panic: %v", f.Value), func(r rune) bool { return r == '\n' || r == '\r' })
+	return strings.Join(lines, "; ")
 }
 
 // Call calls f and recovers a panic, which it returns. It does not stop runtime.Goexit.

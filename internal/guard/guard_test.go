@@ -20,6 +20,13 @@ func TestCallRecoversAPanic(t *testing.T) {
 	}
 }
 
+func TestFailureIsOneLine(t *testing.T) {
+	f := Call(func() { panic(errors.Join(errors.New("bad"), errors.New("worse\r\n"))) })
+	if got, want := f.Error(), "panic: bad; worse"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestRunSurvivesPanicAndGoexit(t *testing.T) {
 	ran := false
 	if f := Run(func() { ran = true }); f != nil || !ran {
