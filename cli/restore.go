@@ -9,9 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -19,7 +17,7 @@ import (
 	"github.com/dohost/dohost/internal/adminapi"
 )
 
-// checkShip returns an error for a folder of records, in a flag, that is part of the store, or the other way round.
+// checkShip returns an error for a folder of records, in a flag, that is part of the store, or the other way round, also by symbolic links.
 func checkShip(flag, ship, data string) error {
 	if ship == "" {
 		return nil
@@ -27,18 +25,17 @@ func checkShip(flag, ship, data string) error {
 	if err := checkFolder(flag, ship); err != nil {
 		return err
 	}
-	for _, pair := range [][2]string{{ship, data}, {data, ship}} {
-		inner, err := filepath.Abs(pair[0])
-		if err != nil {
-			return err
-		}
-		outer, err := filepath.Abs(pair[1])
-		if err != nil {
-			return err
-		}
-		if inner == outer || strings.HasPrefix(inner, strings.TrimSuffix(outer, string(filepath.Separator))+string(filepath.Separator)) {
-			return fmt.Errorf("%s %s and --data %s: want folders that are not within each other", flag, ship, data)
-		}
+	realShip, err := realPath(ship)
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", flag, ship, err)
+	}
+	realData, err := realPath(data)
+	if err != nil {
+		return fmt.Errorf("--data %s: %w", data, err)
+	}
+	if isWithin(realShip, realData) || isWithin(realData, realShip) {
+		return fmt.Errorf("%s %s and --data %s: want folders that are not within each other; their paths without links are %s and %s",
+			flag, ship, data, realShip, realData)
 	}
 	return nil
 }
