@@ -20,6 +20,8 @@ type Snapshot struct {
 	sn    *objectstore.Snapshot
 	slot  objectstore.Slot
 	query *DetailQuery
+	// panicked reports a panic of a function that lists items. Nil reports nothing.
+	panicked func(id ID, err error, stack []byte)
 }
 
 // ID is the object's.
@@ -43,7 +45,7 @@ func (v *Snapshot) ParkedAlarm() (ParkedAlarm, bool) { return runtime.ParkedAlar
 
 func viewOf(sn *objectstore.Snapshot, id ID, q *DetailQuery) (*Snapshot, error) {
 	slot, _, err := sn.Slot(id)
-	return &Snapshot{id, sn, slot, q}, err
+	return &Snapshot{id: id, sn: sn, slot: slot, query: q}, err
 }
 
 // Scan yields the rows that q selects as they are on the disk, in the order of the query. It reads each row only when the
@@ -133,7 +135,9 @@ type AdminRequest struct {
 // Details yields the items that the OnInspect function of the object's class finds on the disk: none if the class
 // has no such function or is not bound. It does not wake the object.
 //
-// Errors: a [*NameError], OnInspect's.
+// Errors: a [*NameError], OnInspect's. A panic of OnInspect, or of the Inspect function of an extension, is an error with a [*PanicError]
+// that names the class and the kind; the host reports it to the [Listener] as "inspect:panic". A function that returns nil is such an error
+// without a PanicError. The items end with the first error.
 func (h *Host) Details(ctx context.Context, id ID) iter.Seq2[Resource, error] {
 	return h.inspection().details(ctx, id, &DetailQuery{})
 }

@@ -3,7 +3,6 @@ package dohost
 import (
 	"context"
 	"fmt"
-	"iter"
 	"net/http"
 	"net/url"
 	"slices"
@@ -24,7 +23,7 @@ type Class struct {
 	reads map[string]bool
 	subs  SubObjects
 	// inspect and admin are the functions of OnInspect and OnAdmin.
-	inspect func(context.Context, *Snapshot) iter.Seq2[Resource, error]
+	inspect listFunc
 	admin   func(ctx context.Context, instance any, r *AdminRequest) (bool, error)
 	// sockets are nil if the class has none.
 	sockets   *socket.Handlers

@@ -13,7 +13,7 @@ import (
 // ClassExtension adds items to the objects of a class, and code that runs when an object wakes. It is for packages that work in
 // objects of any class, such as package ledger: see Extensions in [Handlers].
 type ClassExtension struct {
-	// Kinds are the kinds of the items. Two extensions of a class must not share a kind.
+	// Kinds are the kinds of the items, each one once. Two extensions of a class must not share a kind.
 	Kinds []string
 	// Inspect lists the items, after the items of OnInspect: see [Handlers].
 	Inspect func(context.Context, *Snapshot) iter.Seq2[Resource, error]
@@ -39,9 +39,11 @@ func (c *Class) extend(list []ClassExtension) {
 			c.addError("an extension without a kind, Inspect or Admin")
 			continue
 		}
-		for _, kind := range x.Kinds {
+		for i, kind := range x.Kinds {
 			if slices.Contains(kinds, kind) {
 				c.addError("two extensions with the kind %q", kind)
+			} else if slices.Contains(x.Kinds[:i], kind) {
+				c.addError("an extension with the kind %q twice", kind)
 			}
 		}
 		kinds = append(kinds, x.Kinds...)
@@ -66,9 +68,8 @@ func (c *Class) extend(list []ClassExtension) {
 }
 
 // inspectAfter returns a function that lists the items of another function, which may be nil, and then the items of the extension.
-func (x ClassExtension) inspectAfter(
-	inspect func(context.Context, *Snapshot) iter.Seq2[Resource, error],
-) func(context.Context, *Snapshot) iter.Seq2[Resource, error] {
+func (x ClassExtension) inspectAfter(inspect listFunc) listFunc {
+	own := guardedList("Inspect of an extension", x.Kinds, x.Inspect)
 	return func(ctx context.Context, v *Snapshot) iter.Seq2[Resource, error] {
 		var lists []iter.Seq2[Resource, error]
 		ours := slices.Contains(x.Kinds, v.query.Kind)
@@ -76,7 +77,7 @@ func (x ClassExtension) inspectAfter(
 			lists = append(lists, inspect(ctx, v))
 		}
 		if ours || v.query.Kind == "" {
-			lists = append(lists, x.Inspect(ctx, v))
+			lists = append(lists, own(ctx, v))
 		}
 		return func(yield func(Resource, error) bool) {
 			for _, list := range lists {

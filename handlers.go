@@ -60,7 +60,8 @@ type Handlers[O any] struct {
 	OnSocket *SocketHandlers[O]
 
 	// OnInspect lists an object's items for operators, and their faults for [CheckDir]. It reads a [Snapshot], not the
-	// object, which need not be in memory and may change during the call.
+	// object, which need not be in memory and may change during the call. If it panics or returns nil, the list ends with an error: see
+	// [Host.Details].
 	OnInspect func(context.Context, *Snapshot) iter.Seq2[Resource, error]
 
 	// OnAdmin applies an operator's action to an item that OnInspect lists, as an event of the object. It returns false if
@@ -102,7 +103,7 @@ type Handlers[O any] struct {
 
 // bind adds the handlers to a class.
 func (h *Handlers[O]) bind(c *Class) {
-	c.authorize, c.inspect, c.private = h.Authorize, h.OnInspect, h.Private
+	c.authorize, c.inspect, c.private = h.Authorize, guardedList("OnInspect", nil, h.OnInspect), h.Private
 	c.protocols, c.rt.ByReference = slices.Clone(h.Protocols), h.ByReference
 	if m := h.OnAlarm; m != nil {
 		c.rt.Alarm = func(ctx context.Context, instance any, info alarm.Info) error {

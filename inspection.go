@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -98,10 +99,15 @@ func (h *Host) StoredClasses(ctx context.Context) ([]string, error) {
 type inspection struct {
 	store   func() (*objectstore.Store, error)
 	classes map[string]Class
+	// panicked reports a panic of a function that lists items.
+	panicked func(id ID, err error, stack []byte)
 }
 
 func (h *Host) inspection() inspection {
-	return inspection{func() (*objectstore.Store, error) { return h.rt.Store(), nil }, h.classes}
+	panicked := func(id ID, err error, stack []byte) {
+		h.rt.Report(id, "inspect:panic", slog.Attr{Key: "err", Value: truncatedValue(slog.AnyValue(err))}, slog.String("stack", string(stack)))
+	}
+	return inspection{func() (*objectstore.Store, error) { return h.rt.Store(), nil }, h.classes, panicked}
 }
 
 func (in inspection) snapshot(ctx context.Context) (*objectstore.Snapshot, error) {
@@ -210,6 +216,7 @@ func (in inspection) details(ctx context.Context, id ID, q *DetailQuery) iter.Se
 			yield(Resource{}, err)
 			return
 		}
+		v.panicked = in.panicked
 		for d, err := range c.inspect(ctx, v) {
 			if !yield(d, err) || err != nil {
 				return

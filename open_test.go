@@ -97,6 +97,7 @@ func TestOpenRefusesInvalidClasses(t *testing.T) {
 		{extended(dohost.ClassExtension{Kinds: []string{"dish"}, Inspect: list}), "an extension without a kind, Inspect or Admin"},
 		{extended(dohost.ClassExtension{Kinds: []string{"dish"}, Admin: admin}), "an extension without a kind, Inspect or Admin"},
 		{extended(dish, dish), `two extensions with the kind "dish"`},
+		{extended(dohost.ClassExtension{Kinds: []string{"dish", "cup", "dish"}, Inspect: list, Admin: admin}), `an extension with the kind "dish" twice`},
 		{extended(dohost.ClassExtension{Kinds: []string{"dish"}, Inspect: list, Admin: admin, Err: errors.New("no cook")}), "no cook"},
 		{dohost.Bind(mapObjects, nil, nil, dohost.Expose("get", dohost.NoArg((*mapObject).Get))), "Bind without a constructor"},
 		{bind(dohost.Entry[mapObject]{}), "entry 0 is the zero Entry"},

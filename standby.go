@@ -8,6 +8,7 @@ import (
 	"iter"
 	"log/slog"
 
+	"github.com/dohost/dohost/internal/guard"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -59,7 +60,13 @@ func OpenStandby(dir string, from Archive, o *StandbyOptions, classes ...Class) 
 	if err != nil {
 		return nil, err
 	}
-	return &Standby{y, inspection{y.Store, byName}}, nil
+	panicked := func(id ID, err error, stack []byte) {
+		if opts.Logger != nil {
+			log := slog.New(guard.Handler(opts.Logger.Handler()))
+			log.Error("a function that lists items panicked", "object", id.String(), "err", err, "stack", string(stack))
+		}
+	}
+	return &Standby{y, inspection{y.Store, byName, panicked}}, nil
 }
 
 // Follow applies the records of the archive as they come, until ctx ends or the standby is promoted; then it returns nil. It begins with

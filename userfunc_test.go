@@ -254,7 +254,6 @@ var stuckCalls = map[string]func(context.Context, *dohost.Host){
 		return x.st.Emit(ctx, func(error) { x.tr.reach("function of Emit") })
 	}),
 	"OnInspect": func(ctx context.Context, h *dohost.Host) {
-		defer func() { _ = recover() }()
 		for range h.Details(ctx, stuckObjects.Get(h, "a").ID()) {
 			break
 		}

@@ -74,3 +74,42 @@ func TestExtensionShowsItems(t *testing.T) {
 		t.Errorf("an extension without Inspect: %v", err)
 	}
 }
+
+// TestExtensionInspectPanicIsAnErrorOfTheList has extensions with an Inspect function that panics, or returns nil: the error names the
+// kinds. A panic of the caller's loop keeps its value.
+func TestExtensionInspectPanicIsAnErrorOfTheList(t *testing.T) {
+	const prefix = `class "` + string(fiberAgents) + `": `
+	type list = iter.Seq2[dohost.Resource, error]
+	one := func(yield func(dohost.Resource, error) bool) { yield(dohost.Resource{Kind: "thing", ID: "one"}, nil) }
+	for want, inspect := range map[string]func() list{
+		"dohost: " + prefix + `OnInspect: panic: Inspect of an extension with the kinds ["thing"]: bad`: func() list { panic("bad") },
+		"agent: " + prefix + `Inspect of an extension with the kinds ["thing"] returned nil`:            func() list { return nil },
+		"": func() list { return one },
+	} {
+		class := agent.Bind(fiberAgents, func(_ context.Context, a *agent.Agent[noState]) (*fiberAgent, error) { return &fiberAgent{a, nil}, nil }, nil,
+			agent.Extend(agent.Extension[fiberAgent]{
+				Kinds:   []string{"thing"},
+				Inspect: func(context.Context, *dohost.Snapshot) list { return inspect() },
+				Admin:   func(*fiberAgent, context.Context, *dohost.AdminRequest) (bool, error) { return false, nil },
+			}))
+		dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
+			defer func() {
+				if p := recover(); (p == "caller") != (want == "") {
+					t.Errorf("the caller's panic is %v", p)
+				}
+			}()
+			var got error
+			for d, err := range h.Host().Details(t.Context(), dohost.ID{Class: string(fiberAgents), Name: "a"}) {
+				if got = err; d.Kind == "thing" {
+					panic("caller")
+				}
+			}
+			if got == nil || got.Error() != want {
+				t.Errorf("%v, want %q", got, want)
+			}
+			if p, ok := errors.AsType[*dohost.PanicError](got); ok && !strings.Contains(string(p.Stack), "extensionitems_test.go") {
+				t.Errorf("the stack does not have the function:\n%s", p.Stack)
+			}
+		})
+	}
+}

@@ -32,16 +32,39 @@ func (c *class) inspect(ctx context.Context, v *dohost.Snapshot) iter.Seq2[dohos
 			details(v, &rowTasks, "", rowsDetail, yield) &&
 			details(v, &subRows, "", subDetail, yield)
 		for _, x := range c.extensions {
-			if !more || x.inspect == nil {
-				continue
-			}
-			for d, err := range x.inspect(ctx, v) {
-				if more = yield(d, err) && err == nil; !more {
-					return
-				}
+			if more && x.inspect != nil {
+				more = x.list(ctx, v, yield)
 			}
 		}
 	}
+}
+
+// list yields the items of an extension, and reports whether the caller wants more. The host makes an error of a panic: list adds the kinds
+// of the extension to its value. A panic of the caller's loop keeps its value.
+func (x *extension) list(ctx context.Context, v *dohost.Snapshot, yield func(dohost.Resource, error) bool) (more bool) {
+	inLoop := false // the caller's code runs
+	defer func() {
+		if inLoop {
+			return
+		}
+		if p := recover(); p != nil {
+			panic(fmt.Sprintf("Inspect of an extension with the kinds %q: %v", x.kinds, p))
+		}
+	}()
+	items := x.inspect(ctx, v)
+	if items == nil {
+		yield(dohost.Resource{}, fmt.Errorf("agent: class %q: Inspect of an extension with the kinds %q returned nil", v.ID().Class, x.kinds))
+		return false
+	}
+	for d, err := range items {
+		inLoop = true
+		more = yield(d, err) && err == nil
+		inLoop = false
+		if !more {
+			return false
+		}
+	}
+	return true
 }
 
 // details yields the rows of a collection, and reports whether the caller wants more.
