@@ -140,6 +140,7 @@ func (h *Handlers[O]) bind(c *Class) {
 	}
 	if h.OnSocket != nil {
 		h.OnSocket.bind(c)
+		c.loadsRelays()
 	}
 	if s := h.SubObjects; s != nil {
 		if s.Path == nil || s.Next == nil {

@@ -49,6 +49,9 @@ type Host struct {
 	log     *slog.Logger // nil discards
 	remote  Remote       // Options.Remote
 	calls   callsInProgress
+	relays  relays
+	// maxFrame is Options.MaxFrame.
+	maxFrame int64
 	// errorTexts is Options.ErrorTexts.
 	errorTexts bool
 	// authorizes reports whether a class has an Authorize function.
@@ -92,7 +95,15 @@ func Open(dir string, o *Options, classes ...Class) (*Host, error) {
 	limits := o.limits()
 	h.sockets, h.reads = socket.New(limits), limits.Reads
 	ro := o.runtime(h.sockets.Count)
-	ro.Owner, ro.Ended, ro.Abandoned = h, h.sockets.Ended, h.sockets.Abandon
+	ro.Owner, h.maxFrame = h, limits.MaxFrame
+	ro.Ended = func(id ID, why *Fenced, mode EndMode) {
+		h.relays.ended(id, why)
+		h.sockets.Ended(id, why, mode)
+	}
+	ro.Abandoned = func() {
+		h.relays.close()
+		h.sockets.Abandon()
+	}
 	ro.Opened = func(rt *runtime.Host) { // an object that an alarm wakes may use the host
 		h.rt = rt
 		h.sockets.Serve(rt)
@@ -114,7 +125,9 @@ func (h *Host) host() *Host { return h }
 // After the store is closed, reports that wait for [Listener].Service have a second to reach it. Close discards the
 // rest, and reports their number to Listener.Failed and the log: no call of Service begins after Close has returned.
 func (h *Host) Close() error {
-	return errors.Join(h.rt.Close(), h.sockets.Close())
+	err := h.rt.Close()
+	h.relays.close()
+	return errors.Join(err, h.sockets.Close())
 }
 
 // Err returns the cause of the store's failure, or nil. A store that failed to sync acknowledges no more writes, and

@@ -60,7 +60,7 @@ func (h *Host) ServeObject(w http.ResponseWriter, r *http.Request, id ID) {
 			return
 		}
 		from := id
-		r, id = next.request(r), next.id
+		r, id = withoutRelay(next.request(r)), next.id // an edge knows the first object only
 		if hops = hops[1:]; len(hops) > 0 && hops[0].is(id, r.URL) {
 			continue
 		}

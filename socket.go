@@ -65,6 +65,12 @@ type SocketHandlers[O any] struct {
 	// to the host's: see [Options]. The host refuses a handshake of any other page before it
 	// wakes the object. A malformed pattern is an error of [Open].
 	Origins []string
+	// Durable makes the sockets outlive the object's incarnation and its host, if an edge has the connections of the clients, as in a
+	// cluster of several cells: frames in both directions arrive in order and once, also after a take-over. Each received frame, and
+	// each event that sends frames, then costs a record; Send, Broadcast, Close and SetAttachment need the turn, a frame has at most
+	// 1 MiB, and SetAutoResponse has no effect. Without an edge, and for requests that another object has delegated, the sockets are
+	// ordinary ones.
+	Durable bool
 }
 
 // Codes that the host closes an object's sockets with.
@@ -91,6 +97,7 @@ func (h *SocketHandlers[O]) bind(c *Class) {
 	message, closed := h.Message, h.Closed
 	c.sockets = &socket.Handlers{
 		Limit:   h.Timeout,
+		Durable: h.Durable,
 		Origins: slices.Clone(h.Origins),
 		Message: func(ctx context.Context, instance any, sc *socket.Conn, f Frame) error {
 			o, err := instanceOf[O](instance)
@@ -149,6 +156,9 @@ func (s *State) Accept(w http.ResponseWriter, r *http.Request, o *AcceptOptions)
 		return nil, refused
 	}
 	so := socket.Options{Tags: o.Tags, Attachment: o.Attachment, Origins: origins, Access: rw.access}
+	if name, relayed := r.Context().Value(relayKey{}).(RelayedSocket); relayed && rw.handlers.Durable {
+		return s.acceptDurable(rw, r, name, &so)
+	}
 	c, err := host.sockets.Accept(s.ID(), rw.handlers, &so)
 	if err != nil {
 		return nil, err
@@ -249,6 +259,9 @@ func (s *Socket) Send(ctx context.Context, f Frame) error {
 	if err != nil {
 		return err
 	}
+	if d := relayedOf(s.c); d != nil {
+		return sendDurable(ctx, stateOf(st), []*relayed{d}, f)
+	}
 	packed := socket.Pack(f)
 	return st.EmitOutput(ctx, len(packed), func(err error) {
 		if err == nil {
@@ -275,6 +288,9 @@ func (s *Socket) Close(ctx context.Context, code int, reason string) error {
 	if err != nil {
 		return err
 	}
+	if d := relayedOf(s.c); d != nil {
+		return d.closeDurable(ctx, stateOf(st), Closing{Code: code, Reason: reason})
+	}
 	s.c.MuteSends(true)
 	err = st.EmitOutput(ctx, 0, func(err error) {
 		if err == nil {
@@ -291,44 +307,6 @@ func (s *Socket) Close(ctx context.Context, code int, reason string) error {
 
 func sendable(code int) bool {
 	return code >= CloseNormal && code <= 1003 || code >= 1007 && code <= 1014 || code >= 3000 && code <= 4999
-}
-
-// Broadcast sends a frame to several of the object's sockets in one call, as Send does. It skips closed sockets
-// without an error.
-//
-// Errors: [ErrMisuse], [ErrFenced]; a text that is not UTF-8; a socket of another object;
-// [ErrOverloaded], while more than 64 MiB of broadcasts wait to be distributed.
-func (s *State) Broadcast(ctx context.Context, f Frame, to []*Socket) error {
-	if f.Text && !utf8.Valid(f.Data) {
-		return errNotUTF8
-	}
-	for i, sock := range to {
-		if sock == nil || sock.c == nil {
-			return errkind.New(errkind.ErrMisuse, fmt.Sprintf("Broadcast: socket %d is nil", i))
-		}
-		if sock.c.ID() != s.ID() {
-			return fmt.Errorf("dohost: Broadcast to a socket of another object, %s", sock.c.ID())
-		}
-	}
-	packed, cs := socket.Pack(f), make([]*socket.Conn, len(to))
-	for i, sock := range to {
-		cs[i] = sock.c
-	}
-	b, err := socket.NewBroadcast(cs, packed)
-	if err != nil {
-		return err
-	}
-	err = s.rt().EmitOutput(ctx, len(packed), func(err error) {
-		if err == nil {
-			b.Send()
-		} else {
-			b.Drop()
-		}
-	})
-	if err != nil {
-		b.Drop()
-	}
-	return err
 }
 
 // sender returns the State of the object, for an event that sends something.
@@ -374,6 +352,9 @@ func (s *Socket) SetAttachment(ctx context.Context, data []byte) error {
 	st, err := s.sender(ctx)
 	if err != nil {
 		return err
+	}
+	if d := relayedOf(s.c); d != nil {
+		return d.attachDurable(ctx, stateOf(st), data)
 	}
 	if err := alive(ctx, st); err != nil {
 		return err

@@ -156,7 +156,16 @@ func (s *Storage) DeleteMany(ctx context.Context, keys ...string) (deleted int, 
 // gets the result of that call, unless the incarnation ends before the method returns.
 //
 // Errors: [ErrMisuse] in a transaction, [ErrOverloaded].
-func (s *Storage) DeleteAll(ctx context.Context) error { return s.rt().DeleteAll(ctx) }
+func (s *Storage) DeleteAll(ctx context.Context) error {
+	if err := s.rt().DeleteAll(ctx); err != nil {
+		return err
+	}
+	st := stateOf(s.rt())
+	if r := st.relay(); r != nil {
+		return r.deleteAll(ctx, st)
+	}
+	return nil
+}
 
 // Sync commits the writes of the event and returns when all writes of the object are durable, including the writes
 // of PutNoWait. It holds the turn until then; [AwaitDurable] gives up the turn.

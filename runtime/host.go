@@ -184,6 +184,9 @@ func (h *Host) writesDropped(id ID, epoch objectstore.Epoch, cause error) {
 	}
 }
 
+// Context returns a context for events that no request causes. It ends with ErrClosed when the host begins to close.
+func (h *Host) Context() context.Context { return h.open }
+
 // Closing returns a channel that is closed when the host begins to close.
 func (h *Host) Closing() <-chan struct{} { return h.open.Done() }
 

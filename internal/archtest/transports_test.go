@@ -15,7 +15,7 @@ var transportFiles = map[string][]string{
 		"access.go", "authorize.go", "budgets.go", "class.go", "delegate.go", "handlers.go", "http.go", "httperror.go", "response.go",
 		"socket.go", "watchhttp.go",
 		// The owners of the sockets, and of their limits.
-		"host.go", "options.go", "socketinfo.go", "state.go",
+		"broadcast.go", "host.go", "options.go", "relay.go", "relayevents.go", "relayrows.go", "relaysend.go", "socketinfo.go", "socketlink.go", "state.go",
 	},
 	// The core of an agent, its clients, and its handlers for requests.
 	"agent": {"agent.go", "bind.go", "clients.go", "extension.go", "handlers.go", "subagent.go"},

@@ -24,8 +24,8 @@ type Conn struct {
 	handlers *Handlers
 	tags     []string
 	origins  []string
-	access   any
 	since    time.Time
+	relay    Relay          // nil: the connection is here
 	sockets  *objectSockets // set when it is accepted
 	seq      uint64         // number in sockets
 
@@ -40,6 +40,7 @@ type Conn struct {
 	// mu guards the rest. It is the last in the order of locks, and never held during I/O.
 	mu            sync.Mutex
 	ws            *websocket.Conn // nil until it opens
+	access        any
 	attachment    []byte
 	autoResponded time.Time
 	frames        []queued
@@ -64,7 +65,11 @@ func (c *Conn) ID() runtime.ID { return c.id }
 func (c *Conn) Tags() []string { return slices.Clone(c.tags) }
 
 // Access is the access of the client, as Options have it.
-func (c *Conn) Access() any { return c.access }
+func (c *Conn) Access() any {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.access
+}
 
 // Remove removes a socket that was not passed to the object.
 func (c *Conn) Remove() {
@@ -73,12 +78,22 @@ func (c *Conn) Remove() {
 }
 
 // EndUnopened ends a socket if the handler has ended without an answer to the client.
-func (c *Conn) EndUnopened(ctx context.Context) { c.end(context.WithoutCancel(ctx), neverAnswered) }
+func (c *Conn) EndUnopened(ctx context.Context) {
+	if c.relay != nil {
+		c.relay.Unopened()
+		return
+	}
+	c.end(context.WithoutCancel(ctx), neverAnswered)
+}
 
 // Open answers the request, and starts the goroutine that reads until the connection ends
 // and then notifies the object. So the server's goroutine, with its buffers, is free. A
 // socket that cannot be opened ends here, also if w panics.
 func (c *Conn) Open(w http.ResponseWriter, r *http.Request) {
+	if c.relay != nil {
+		answerEdge(w)
+		return
+	}
 	ctx, opened := context.WithoutCancel(r.Context()), false
 	defer func() {
 		if !opened {

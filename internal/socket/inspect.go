@@ -52,7 +52,7 @@ func (c *Conn) info() Info {
 	switch {
 	case c.muted || c.closing:
 		state = StateClosing
-	case c.ws != nil:
+	case c.ws != nil || c.relay != nil:
 		state = StateOpen
 	}
 	return Info{Tags: slices.Clone(c.tags), Since: c.since, State: state, Unsent: c.unsentBytes}
@@ -82,6 +82,11 @@ func (t *Table) Objects() iter.Seq2[runtime.ID, int] {
 // socket that is closing already; a socket that has not been answered yet is removed from the object.
 func (t *Table) CloseAll(id runtime.ID, tag string, how Closing) (n int) {
 	for _, c := range t.list(id, tag) {
+		n++
+		if c.relay != nil {
+			c.relay.Close(how)
+			continue
+		}
 		c.mu.Lock()
 		opening, closing := c.ws == nil, c.closeFrame != nil
 		c.muted = true
@@ -93,7 +98,6 @@ func (t *Table) CloseAll(id runtime.ID, tag string, how Closing) (n int) {
 		if opening {
 			t.remove(c)
 		}
-		n++
 	}
 	return n
 }

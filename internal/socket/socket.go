@@ -41,6 +41,7 @@ type Handlers struct {
 	Closed  func(ctx context.Context, instance any, c *Conn, how Closing) error
 	Limit   time.Duration // of one event; zero: none
 	Origins []string      // of pages that may connect, in addition to the server's own and the host's
+	Durable bool          // sockets of an edge outlive the host
 }
 
 // Options are the properties of a socket that is accepted.

@@ -134,6 +134,17 @@ func (s *shard) detachLocked(id runtime.ID, r *objectSockets) {
 //
 // Errors: ErrClosed, and a *LimitError for one beyond MaxSockets.
 func (t *Table) Accept(id runtime.ID, h *Handlers, o *Options) (*Conn, error) {
+	c := t.conn(id, h, o)
+	if err := t.add(c); err != nil {
+		return nil, err
+	}
+	t.pingOnce.Do(func() { go t.pingLoop() })
+	t.startOverflowLoop()
+	return c, nil
+}
+
+// conn makes a socket.
+func (t *Table) conn(id runtime.ID, h *Handlers, o *Options) *Conn {
 	c := &Conn{
 		table: t, id: id, handlers: h, origins: o.Origins, access: o.Access, attachment: slices.Clone(o.Attachment), since: time.Now(),
 	}
@@ -142,21 +153,26 @@ func (t *Table) Accept(id runtime.ID, h *Handlers, o *Options) (*Conn, error) {
 			c.tags = append(c.tags, tag)
 		}
 	}
-	s := t.shard(id)
+	return c
+}
+
+// add adds a socket to its object.
+func (t *Table) add(c *Conn) error {
+	s := t.shard(c.id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, runtime.ErrClosed
+		return runtime.ErrClosed
 	}
-	r := s.objectLocked(id)
+	r := s.objectLocked(c.id)
 	if r.n >= MaxSockets {
-		return nil, &objectstore.LimitError{What: "object", Size: r.n + 1, Limit: MaxSockets, Unit: "sockets"}
+		return &objectstore.LimitError{What: "object", Size: r.n + 1, Limit: MaxSockets, Unit: "sockets"}
 	}
 	r.addLocked(c)
-	t.conns.Add(1)
-	t.pingOnce.Do(func() { go t.pingLoop() })
-	t.startOverflowLoop()
-	return c, nil
+	if c.relay == nil {
+		t.conns.Add(1)
+	}
+	return nil
 }
 
 // addLocked appends a socket to the list.

@@ -1,0 +1,300 @@
+package socket
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/dohost/dohost/internal/budget"
+	"github.com/dohost/dohost/objectstore"
+	"github.com/dohost/dohost/runtime"
+)
+
+const (
+	// maxLinkQueue bounds the bytes of the outputs that wait for the edge. Beyond it the link ends, and the edge reads the rows again.
+	maxLinkQueue = 64 << 20
+	// outputSize is counted for each output, in addition to its frame and its list of sockets.
+	outputSize = 128
+	// maxOverload is the time that an input waits for an object that is overloaded, and overloadPause the pause between two attempts.
+	maxOverload   = 10 * time.Second
+	overloadPause = 100 * time.Millisecond
+	// endRetry is the pause after an event of SendAll has not run.
+	endRetry = time.Second
+)
+
+// LinkOutput is an output to an edge: a frame, a closing frame, an acknowledgment of inputs, or the end of sockets that the object does
+// not have.
+type LinkOutput struct {
+	Sockets []uint64 // that it is for
+	// Position orders frames and closing frames: positions of later outputs are greater strings. It is empty for the others.
+	Position string
+	Frame    *Frame
+	Closing  *Closing // the edge closes the sockets, and delivers their end as an input. With Gone it delivers nothing
+	Received uint64   // if not zero: inputs of the socket up to this number are durable
+	Gone     bool     // the object does not have the sockets
+}
+
+func (o *LinkOutput) size() int {
+	n := outputSize + 8*len(o.Sockets)
+	if o.Frame != nil {
+		n += len(o.Frame.Data)
+	}
+	return n
+}
+
+// LinkInput is an input of a socket: a frame, or the end of the connection.
+type LinkInput struct {
+	Socket  uint64
+	Number  uint64 // of the socket's inputs, from 1 on, without gaps
+	Frame   Frame
+	Closing *Closing // not nil: the connection has ended, and there is no frame
+}
+
+// Link passes the outputs of an object to an edge, and the inputs of the edge's sockets to the object. Its methods may be called from any goroutine.
+type Link struct {
+	table *Table
+	id    runtime.ID
+	owner LinkOwner
+	send  func(*LinkOutput)
+	done  chan struct{}
+
+	// mu guards the rest. It is not held during send, nor while the owner or the object is called.
+	mu      sync.Mutex
+	ended   bool
+	queue   []*LinkOutput
+	bytes   int  // of queue
+	sending bool // a goroutine calls send
+	inputs  map[uint64]*inputQueue
+}
+
+// LinkOwner handles the inputs of a link.
+type LinkOwner interface {
+	// Input handles an input as an event of the object. invalid reports a text that is not UTF-8.
+	Input(ctx context.Context, instance any, in *LinkInput, invalid bool) error
+	// Limit is how long Input may take.
+	Limit() time.Duration
+	// Ended is called when the link ends by itself. It must not call the link.
+	Ended()
+}
+
+// inputQueue has the inputs of a socket that wait for an event. A goroutine exists while there are any.
+type inputQueue struct{ waiting []*linkInput }
+
+// NewLink makes a link. send gets the outputs, one at a time.
+func (t *Table) NewLink(id runtime.ID, owner LinkOwner, send func(*LinkOutput)) *Link {
+	return &Link{table: t, id: id, owner: owner, send: send, done: make(chan struct{}), inputs: map[uint64]*inputQueue{}}
+}
+
+// Done is closed when the link has ended.
+func (l *Link) Done() <-chan struct{} { return l.done }
+
+// End ends the link.
+func (l *Link) End() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.endLocked()
+}
+
+func (l *Link) endLocked() (first bool) {
+	if first = !l.ended; first {
+		l.ended, l.queue = true, nil
+		close(l.done)
+	}
+	return first
+}
+
+// fail ends the link, and tells the owner.
+func (l *Link) fail() {
+	l.mu.Lock()
+	first := l.endLocked()
+	l.mu.Unlock()
+	if first {
+		l.owner.Ended()
+	}
+}
+
+// Push queues an output. It is constant work.
+func (l *Link) Push(o *LinkOutput) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended {
+		return
+	}
+	l.queue = append(l.queue, o)
+	l.bytes += o.size()
+	if !l.sending {
+		l.sending = true
+		go l.drain()
+	}
+}
+
+// drain calls send until the queue is empty.
+func (l *Link) drain() {
+	for {
+		l.mu.Lock()
+		os, full := l.queue, l.bytes > maxLinkQueue
+		l.queue, l.bytes = nil, 0
+		l.sending = len(os) > 0 && !full
+		sending := l.sending
+		l.mu.Unlock()
+		if full {
+			l.fail()
+		}
+		if !sending {
+			return
+		}
+		for _, o := range os {
+			l.send(o)
+		}
+	}
+}
+
+// Deliver queues an input for the object. It waits while the read budget of the host is exhausted.
+//
+// Errors: ErrClosed, budget.ErrExhausted, and a *LimitError for a frame that is too large. After an error the link has ended.
+func (l *Link) Deliver(in *LinkInput) error {
+	err := l.deliver(in)
+	if err != nil {
+		l.fail()
+	}
+	return err
+}
+
+func (l *Link) deliver(in *LinkInput) error {
+	if n := len(in.Frame.Data); int64(n) > l.table.frame {
+		return &objectstore.LimitError{What: "frame", Size: n, Limit: int(l.table.frame)}
+	}
+	lease := l.table.reads.Lease()
+	if err := lease.Reserve(l.done, int64(len(in.Frame.Data))); err != nil {
+		return err
+	}
+	e := &linkInput{link: l, in: *in, turnReleased: make(chan struct{})}
+	e.lease.Store(lease)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended {
+		lease.Release()
+		return runtime.ErrClosed
+	}
+	q := l.inputs[in.Socket]
+	if q == nil {
+		q = &inputQueue{}
+		l.inputs[in.Socket] = q
+		go l.deliverAll(in.Socket, q)
+	}
+	q.waiting = append(q.waiting, e)
+	return nil
+}
+
+// deliverAll delivers the inputs of a socket: each when the handler of the one before has returned or given up the turn.
+func (l *Link) deliverAll(number uint64, q *inputQueue) {
+	for {
+		l.mu.Lock()
+		waiting := q.waiting
+		q.waiting = nil
+		if len(waiting) == 0 {
+			delete(l.inputs, number)
+		}
+		l.mu.Unlock()
+		if len(waiting) == 0 {
+			return
+		}
+		for _, e := range waiting {
+			if !l.hasEnded() && !e.deliver() {
+				l.fail()
+			}
+			e.lease.Swap(nil).Release() // unless a handler has it
+		}
+	}
+}
+
+func (l *Link) hasEnded() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ended
+}
+
+// linkInput is the event of an input.
+type linkInput struct {
+	link         *Link
+	in           LinkInput
+	invalid      bool
+	lease        atomic.Pointer[budget.Lease] // of the frame; released after a swap for nil
+	turnReleased chan struct{}
+	once         sync.Once // closes turnReleased
+}
+
+// deliver sends the event, and waits until the next one may be sent. It returns false if the event has not run.
+func (e *linkInput) deliver() bool {
+	op, h := "socket message", e.link.table.host
+	if e.in.Closing != nil {
+		op = "socket closed"
+	}
+	e.invalid = e.in.Frame.Text && !utf8.Valid(e.in.Frame.Data)
+	for start := time.Now(); ; {
+		sent, err := h.Send(h.Context(), e.link.id, runtime.Call{Op: op, Size: len(e.in.Frame.Data), Handler: e})
+		if err == nil {
+			select {
+			case <-e.turnReleased:
+				return true
+			case err = <-sent.Done():
+			}
+		}
+		failed, ok := errors.AsType[*runtime.Error](err)
+		if !ok || failed.Outcome != runtime.OutcomeNotRun {
+			return true
+		}
+		if failed.Err != runtime.ErrOverloaded || time.Since(start) > maxOverload || !pause(overloadPause, e.link.done) {
+			return false
+		}
+	}
+}
+
+// Handle calls the owner.
+func (e *linkInput) Handle(ctx context.Context, instance any) error {
+	defer e.lease.Swap(nil).Release()
+	return e.link.owner.Input(ctx, instance, &e.in, e.invalid)
+}
+
+// Limit is how long the handler may take.
+func (e *linkInput) Limit() time.Duration { return e.link.owner.Limit() }
+
+// TurnReleased lets the next input of the socket be delivered.
+func (e *linkInput) TurnReleased() { e.once.Do(func() { close(e.turnReleased) }) }
+
+// SendAll sends events to an object, one after the other, and returns immediately. It repeats an event that has not run, until quit is closed.
+func (t *Table) SendAll(id runtime.ID, op string, events []runtime.Handler, quit <-chan struct{}) {
+	if len(events) > 0 {
+		go t.sendAll(id, op, events, quit)
+	}
+}
+
+func (t *Table) sendAll(id runtime.ID, op string, events []runtime.Handler, quit <-chan struct{}) {
+	for _, e := range events {
+		for {
+			sent, err := t.host.Send(t.host.Context(), id, runtime.Call{Op: op, Handler: e})
+			if err == nil {
+				err = <-sent.Done()
+			}
+			failed, ok := errors.AsType[*runtime.Error](err)
+			if !ok || failed.Outcome != runtime.OutcomeNotRun || !pause(endRetry, quit) {
+				break
+			}
+		}
+	}
+}
+
+// pause waits, and reports whether quit is open after that.
+func pause(d time.Duration, quit <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-quit:
+		return false
+	}
+}

@@ -1,0 +1,320 @@
+package dohost
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/dohost/dohost/internal/socket"
+	"github.com/dohost/dohost/runtime"
+)
+
+const (
+	// linkTimeout is the time without a link after which the sockets of an edge end.
+	linkTimeout = 30 * time.Second
+	// maxOutputs bounds the bytes of the outputs of an object that its edges have not received. Beyond it the sockets of the edge that
+	// has not received the oldest one end.
+	maxOutputs = 32 << 20
+	// maxDurableFrame bounds a frame that an object sends to durable sockets: it is a row.
+	maxDurableFrame = 1 << 20
+)
+
+// relay has the durable sockets of an object that a host knows. Events of the object change it with the turn, as their rows.
+type relay struct {
+	host     *Host
+	id       ID
+	handlers *socket.Handlers
+	done     chan struct{} // closed when the relay has ended: with the incarnation, or the host
+
+	// mu guards the rest. It is held neither during I/O nor while the object is called; order: before the mu of a link.
+	mu      sync.Mutex
+	ended   bool
+	sockets map[RelayedSocket]*relayed
+	counts  map[string]int         // of sockets, by edge
+	links   map[string]*SocketLink // by edge
+	timers  map[string]*time.Timer // of edges without a link
+	acked   map[string]string      // the position that an edge has received
+	slow    map[string]bool        // edges with sockets that end, since the edge does not receive outputs
+	outputs []relayedOutput        // in the order of their positions
+	bytes   int                    // of outputs
+	epoch   Epoch
+	last    uint64 // number of the last position in epoch
+}
+
+// relayed is a durable socket. It is a socket.Relay.
+type relayed struct {
+	of       *relay
+	name     RelayedSocket
+	row      relayedRow // as it was accepted or loaded
+	received uint64     // the last input that the object has handled; guarded by the turn
+	conn     *socket.Conn
+}
+
+// stored returns the row of the socket as it is now.
+func (s *relayed) stored() relayedRow {
+	row := s.row
+	row.Attachment, row.Closing = s.conn.Attachment(), s.conn.Muted()
+	return row
+}
+
+// deleteRows deletes the rows of the socket.
+func (s *relayed) deleteRows(ctx context.Context, store *Storage) error {
+	_, err := relayedRows.Delete(ctx, store, s.name.key())
+	if err == nil {
+		_, err = receivedRows.Delete(ctx, store, s.name.key())
+	}
+	return err
+}
+
+// relayedOutput is an output that an edge may not have received.
+type relayedOutput struct {
+	position string
+	edges    []string
+	size     int
+}
+
+// relay returns the relay of an object with durable sockets, or nil: also if the incarnation has ended.
+func (s *State) relay() *relay { return s.host().relays.of(s.ID()) }
+
+// loadRelay makes the relay of an object, before its constructor runs, or continues the relay of an evicted incarnation.
+func (s *State) loadRelay(ctx context.Context, handlers *socket.Handlers) error {
+	h := s.host()
+	if r := s.relay(); r != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.epoch, r.last = s.Epoch(), 0
+		return nil
+	}
+	r := &relay{
+		host: h, id: s.ID(), handlers: handlers, done: make(chan struct{}), sockets: map[RelayedSocket]*relayed{}, links: map[string]*SocketLink{},
+		timers: map[string]*time.Timer{}, acked: map[string]string{}, counts: map[string]int{}, slow: map[string]bool{}, epoch: s.Epoch(),
+	}
+	if err := r.load(ctx, s); err != nil {
+		r.end()
+		return err
+	}
+	if err := h.relays.add(r); err != nil {
+		r.end()
+		return err
+	}
+	return nil
+}
+
+// load reads the rows.
+func (r *relay) load(ctx context.Context, s *State) error {
+	var access any
+	byKey := map[string]*relayed{}
+	if r.host.classes[r.id.Class].authorize != nil {
+		access = &Access{} // until the edge links, and Authorize has decided again
+	}
+	for row, err := range relayedRows.All(ctx, s.Storage(), nil) {
+		if err != nil {
+			return err
+		}
+		if err := r.list(row.Value, access); err != nil {
+			return err
+		}
+	}
+	for _, s := range r.sockets {
+		byKey[s.name.key()] = s
+	}
+	for row, err := range receivedRows.All(ctx, s.Storage(), nil) {
+		if err != nil {
+			return err
+		}
+		if s := byKey[row.Key]; s != nil {
+			s.received = row.Value.Last
+		}
+	}
+	for row, err := range outputRows.All(ctx, s.Storage(), nil) {
+		if err != nil {
+			return err
+		}
+		edges := slices.DeleteFunc(row.Value.edges(), func(edge string) bool { return r.counts[edge] == 0 })
+		r.outputs = append(r.outputs, relayedOutput{row.Value.Position, edges, row.Value.size()})
+		r.bytes += row.Value.size()
+	}
+	return nil
+}
+
+// list adds a socket to the sockets of the object.
+func (r *relay) list(row relayedRow, access any) error {
+	s := &relayed{of: r, name: row.name(), row: row}
+	c, err := r.host.sockets.AddRelayed(r.id, r.handlers, row.options(access), s)
+	if err != nil {
+		return err
+	}
+	s.conn = c
+	c.MuteSends(row.Closing)
+	r.mu.Lock()
+	ended := r.ended
+	if !ended {
+		r.sockets[s.name] = s
+		r.counts[s.name.Edge]++
+		r.expectLinkLocked(s.name.Edge)
+	}
+	r.mu.Unlock()
+	if ended { // by another goroutine
+		c.Forget()
+		return runtime.ErrFenced
+	}
+	return nil
+}
+
+// inUse reports whether the relay has anything.
+func (r *relay) inUse() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.sockets)+len(r.links)+len(r.outputs) > 0
+}
+
+// forget removes all sockets from the object.
+func (r *relay) forget() {
+	r.mu.Lock()
+	all := slices.Collect(maps.Values(r.sockets))
+	clear(r.sockets)
+	clear(r.counts)
+	r.mu.Unlock()
+	for _, s := range all {
+		s.conn.Forget()
+	}
+}
+
+// end ends the links. The rows stay.
+func (r *relay) end() {
+	r.mu.Lock()
+	if !r.ended {
+		r.ended = true
+		close(r.done)
+	}
+	for _, t := range r.timers {
+		t.Stop()
+	}
+	links := slices.Collect(maps.Values(r.links))
+	clear(r.links)
+	r.mu.Unlock()
+	for _, l := range links {
+		l.link.End()
+	}
+	r.forget()
+}
+
+// get returns a socket, or nil.
+func (r *relay) get(name RelayedSocket) *relayed {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.sockets[name]
+}
+
+// remove removes a socket.
+func (r *relay) remove(s *relayed) {
+	r.mu.Lock()
+	if r.sockets[s.name] == s {
+		delete(r.sockets, s.name)
+		if r.counts[s.name.Edge]--; r.counts[s.name.Edge] == 0 {
+			r.forgetEdgeLocked(s.name.Edge)
+		}
+	}
+	r.mu.Unlock()
+	s.conn.Forget()
+}
+
+// forgetEdgeLocked is called when an edge has no more sockets: it receives no more outputs.
+func (r *relay) forgetEdgeLocked(edge string) {
+	delete(r.counts, edge)
+	delete(r.acked, edge)
+	delete(r.slow, edge)
+	for i := range r.outputs {
+		r.outputs[i].edges = slices.DeleteFunc(r.outputs[i].edges, func(e string) bool { return e == edge })
+	}
+}
+
+// edge returns the sockets of an edge.
+func (r *relay) edge(name string) (all []*relayed) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.sockets {
+		if s.name.Edge == name {
+			all = append(all, s)
+		}
+	}
+	slices.SortFunc(all, func(a, b *relayed) int { return cmp.Compare(a.conn.Seq(), b.conn.Seq()) })
+	return all
+}
+
+// link makes l the link of its edge.
+func (r *relay) link(l *SocketLink) {
+	r.mu.Lock()
+	former, ended := r.links[l.edge], r.ended
+	if !ended {
+		r.links[l.edge] = l
+		if t := r.timers[l.edge]; t != nil {
+			t.Stop()
+			delete(r.timers, l.edge)
+		}
+	}
+	r.mu.Unlock()
+	if former != nil {
+		former.link.End()
+	}
+	if ended {
+		l.link.End()
+	}
+}
+
+// unlink is called when a link has ended.
+func (r *relay) unlink(l *SocketLink) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.links[l.edge] == l {
+		delete(r.links, l.edge)
+		if r.counts[l.edge] == 0 {
+			delete(r.acked, l.edge)
+			return
+		}
+		r.expectLinkLocked(l.edge)
+	}
+}
+
+// expectLinkLocked ends the sockets of an edge that has no link, unless it links in time.
+func (r *relay) expectLinkLocked(edge string) {
+	if r.links[edge] == nil && r.timers[edge] == nil && !r.ended {
+		r.timers[edge] = time.AfterFunc(linkTimeout, func() {
+			r.mu.Lock()
+			delete(r.timers, edge)
+			r.mu.Unlock()
+			r.endSockets(r.edge(edge), Closing{Code: closeNoFrame, Reason: "the process with the connection is lost"})
+		})
+	}
+}
+
+// acknowledge notes that an edge has received the outputs up to a position.
+func (r *relay) acknowledge(edge, position string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if position > r.acked[edge] {
+		r.acked[edge] = position
+	}
+}
+
+// push passes an output to the link of an edge.
+func (r *relay) push(edge string, o *LinkOutput) {
+	r.mu.Lock()
+	l := r.links[edge]
+	r.mu.Unlock()
+	if l != nil {
+		l.link.Push(o)
+	}
+}
+
+// endSockets ends sockets by events of the object, one after the other, and tells their edges. It returns immediately.
+func (r *relay) endSockets(all []*relayed, how Closing) {
+	events := make([]runtime.Handler, len(all))
+	for i, s := range all {
+		events[i] = &endEvent{of: r, socket: s, how: how}
+	}
+	r.host.sockets.SendAll(r.id, "socket closed", events, r.done)
+}

@@ -1,0 +1,97 @@
+package dohost
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/dohost/dohost/runtime"
+)
+
+// relays are the relays of a host. Its methods may be called from any goroutine.
+type relays struct {
+	n       atomic.Int64 // of objects: a host without relays takes no lock
+	mu      sync.Mutex   // guards the rest; order: before the mu of a relay
+	objects map[ID]*relay
+	closed  bool
+}
+
+// of returns the relay of an object, or nil.
+func (rs *relays) of(id ID) *relay {
+	if rs.n.Load() == 0 {
+		return nil
+	}
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	return rs.objects[id]
+}
+
+// add adds a relay, unless the host is closed.
+func (rs *relays) add(r *relay) error {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if rs.closed {
+		return runtime.ErrClosed
+	}
+	if rs.objects == nil {
+		rs.objects = map[ID]*relay{}
+	}
+	rs.objects[r.id] = r
+	rs.n.Add(1)
+	return nil
+}
+
+// ended is called when an incarnation has ended, before the next one begins. After an eviction for being idle or to save memory the
+// relay stays, since its rows are as it knows them.
+func (rs *relays) ended(id ID, why *Fenced) {
+	r := rs.of(id)
+	if r == nil || (why.Reason == ReasonIdle || why.Reason == ReasonPressure) && r.inUse() {
+		return
+	}
+	rs.drop(r)
+}
+
+// drop removes and ends a relay.
+func (rs *relays) drop(r *relay) {
+	rs.mu.Lock()
+	if rs.objects[r.id] == r {
+		delete(rs.objects, r.id)
+		rs.n.Add(-1)
+	}
+	rs.mu.Unlock()
+	r.end()
+}
+
+// close ends all relays, and refuses new ones.
+func (rs *relays) close() {
+	rs.mu.Lock()
+	rs.closed = true
+	all := slices.Collect(maps.Values(rs.objects))
+	rs.mu.Unlock()
+	for _, r := range all {
+		rs.drop(r)
+	}
+}
+
+// loadsRelays makes the constructor of a class with durable sockets load them first.
+func (c *Class) loadsRelays() {
+	if !c.sockets.Durable {
+		return
+	}
+	construct, handlers := c.rt.New, c.sockets
+	c.rt.New = func(ctx context.Context, rt *runtime.State) (any, error) {
+		s := stateOf(rt)
+		if err := s.loadRelay(ctx, handlers); err != nil {
+			return nil, err
+		}
+		o, err := construct(ctx, rt)
+		if err != nil {
+			if r := s.relay(); r != nil && !r.inUse() {
+				s.host().relays.drop(r)
+			}
+		}
+		return o, err
+	}
+}

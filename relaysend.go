@@ -1,0 +1,197 @@
+package dohost
+
+import (
+	"context"
+	"slices"
+
+	"github.com/dohost/dohost/internal/socket"
+	"github.com/dohost/dohost/runtime"
+)
+
+// relayedOf returns the durable socket of a connection, or nil.
+func relayedOf(c *socket.Conn) *relayed {
+	s, _ := c.Relay().(*relayed)
+	return s
+}
+
+// sendDurable sends a frame to durable sockets of one object: a row, and an output.
+func sendDurable(ctx context.Context, st *State, to []*relayed, f Frame) error {
+	if len(to) == 0 {
+		return nil
+	}
+	if len(f.Data) > maxDurableFrame {
+		return &LimitError{What: "frame of a durable socket", Size: len(f.Data), Limit: maxDurableFrame}
+	}
+	return to[0].of.send(ctx, st, to, func(row *outputRow) { row.Text, row.Data = f.Text, slices.Clone(f.Data) })
+}
+
+// closeDurable closes a durable socket after all frames sent before.
+func (s *relayed) closeDurable(ctx context.Context, st *State, how Closing) error {
+	s.conn.MuteSends(true)
+	err := runtime.Transaction(ctx, func(ctx context.Context) error {
+		if err := relayedRows.Put(ctx, st.Storage(), s.stored()); err != nil {
+			return err
+		}
+		err := st.rt().EmitOutput(ctx, 0, func(err error) {
+			if err != nil {
+				s.conn.MuteSends(false)
+			}
+		})
+		if err != nil {
+			return err
+		}
+		return s.of.send(ctx, st, []*relayed{s}, func(row *outputRow) { row.Code, row.Reason = how.Code, how.Reason })
+	})
+	if err != nil {
+		s.conn.MuteSends(false)
+	}
+	return err
+}
+
+// attachDurable stores an attachment.
+func (s *relayed) attachDurable(ctx context.Context, st *State, data []byte) error {
+	former := s.conn.Attachment()
+	row := s.stored()
+	row.Attachment = slices.Clone(data)
+	err := runtime.Transaction(ctx, func(ctx context.Context) error {
+		if err := relayedRows.Put(ctx, st.Storage(), row); err != nil {
+			return err
+		}
+		return st.rt().EmitOutput(ctx, 0, func(err error) {
+			if err != nil {
+				s.conn.Attach(former)
+			}
+		})
+	})
+	if err == nil {
+		s.conn.Attach(data)
+	}
+	return err
+}
+
+// send writes the row of an output, and releases it.
+func (r *relay) send(ctx context.Context, st *State, to []*relayed, fill func(*outputRow)) error {
+	names := make([]RelayedSocket, len(to))
+	for i, s := range to {
+		names[i] = s.name
+	}
+	row := newOutputRow(r.nextPosition(), names)
+	fill(&row)
+	return runtime.Transaction(ctx, func(ctx context.Context) error {
+		if err := r.trim(ctx, st); err != nil {
+			return err
+		}
+		if err := outputRows.Insert(ctx, st.Storage(), row); err != nil {
+			return err
+		}
+		r.keep(&row)
+		err := st.rt().EmitOutput(ctx, row.size(), func(err error) { r.release(&row, err) })
+		if err != nil {
+			r.discard(row.Position)
+		}
+		return err
+	})
+}
+
+// nextPosition returns a position after all others of the object.
+func (r *relay) nextPosition() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last++
+	return outputPosition(r.epoch, r.last)
+}
+
+// keep notes an output. If its object has too many, the sockets of the edge that holds them up end.
+func (r *relay) keep(row *outputRow) {
+	for _, edge := range r.add(row) {
+		r.endSockets(r.edge(edge), Closing{Code: CloseBusy, Reason: "too many frames wait for the client"})
+	}
+}
+
+// add adds an output, and returns the edges that are too slow.
+func (r *relay) add(row *outputRow) (slow []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.outputs = append(r.outputs, relayedOutput{row.Position, row.edges(), row.size()})
+	if r.bytes += row.size(); r.bytes <= maxOutputs {
+		return nil
+	}
+	for _, edge := range r.outputs[0].edges {
+		if r.acked[edge] < r.outputs[0].position && !r.slow[edge] {
+			r.slow[edge] = true
+			slow = append(slow, edge)
+		}
+	}
+	return slow
+}
+
+// release passes an output to the links of its edges, or forgets one with a batch that was lost.
+func (r *relay) release(row *outputRow, err error) {
+	if err != nil {
+		r.discard(row.Position)
+		return
+	}
+	for _, to := range row.To {
+		r.push(to.Edge, row.output(to.Edge))
+	}
+}
+
+// discard forgets an output that has no row.
+func (r *relay) discard(position string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i := slices.IndexFunc(r.outputs, func(o relayedOutput) bool { return o.position == position }); i >= 0 {
+		r.bytes -= r.outputs[i].size
+		r.outputs = slices.Delete(r.outputs, i, i+1)
+	}
+}
+
+// trim deletes the rows of the oldest outputs that all of their edges have received. If the caller's transaction is rolled back, such a row stays
+// until the object is loaded again; no edge takes it twice.
+func (r *relay) trim(ctx context.Context, st *State) error {
+	for {
+		position, ok := r.oldest()
+		if !ok {
+			return nil
+		}
+		if _, err := outputRows.Delete(ctx, st.Storage(), position); err != nil {
+			return err
+		}
+		r.discard(position)
+	}
+}
+
+// oldest returns the position of the oldest output, if its row can be deleted.
+func (r *relay) oldest() (position string, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.outputs) == 0 {
+		return "", false
+	}
+	first := r.outputs[0]
+	for _, edge := range first.edges {
+		if r.acked[edge] < first.position {
+			return "", false
+		}
+	}
+	return first.position, true
+}
+
+// deleteAll forgets all sockets after the object has deleted its rows.
+func (r *relay) deleteAll(ctx context.Context, st *State) error {
+	r.mu.Lock()
+	gone := map[string][]uint64{}
+	for name := range r.sockets {
+		gone[name.Edge] = append(gone[name.Edge], name.Number)
+	}
+	r.outputs, r.bytes = nil, 0
+	r.mu.Unlock()
+	r.forget()
+	for edge, numbers := range gone {
+		slices.Sort(numbers)
+		if err := r.answer(ctx, st, edge, &LinkOutput{Sockets: numbers, Gone: true}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
