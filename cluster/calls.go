@@ -147,34 +147,39 @@ type sentCall struct {
 }
 
 // signCall returns the value of CallHeader.
-func (n *Node) signCall(s *sentCall) string {
-	text, _ := json.Marshal(s) // it never fails
-	fields := base64.RawURLEncoding.EncodeToString(text)
-	return fields + " " + n.macOfCall(fields)
+func (n *Node) signCall(s *sentCall) string { return n.signContent(CallHeader, s) }
+
+// verifyCall returns the content of CallHeader, and whether a node of the cluster has signed it.
+func (n *Node) verifyCall(header []string) (s *sentCall, ok bool) {
+	s = &sentCall{}
+	return s, n.verifyContent(CallHeader, header, s) && s.Size <= maxArgument
 }
 
-// macOfCall differs from the signature of any request that is passed on, since that begins with another text.
-func (n *Node) macOfCall(fields string) string {
+// signContent returns the value of a header that has JSON in base64, and its signature.
+func (n *Node) signContent(header string, content any) string {
+	text, _ := json.Marshal(content) // it never fails
+	fields := base64.RawURLEncoding.EncodeToString(text)
+	return fields + " " + n.mac(header, fields)
+}
+
+// mac differs from the signature of any request that is passed on, and of any other header, since those begin with another text.
+func (n *Node) mac(header, fields string) string {
 	mac := hmac.New(sha256.New, n.o.Secret)
-	for _, s := range []string{CallHeader, fields} {
+	for _, s := range []string{header, fields} {
 		fmt.Fprintf(mac, "%d %s", len(s), s)
 	}
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// verifyCall returns the content of CallHeader, and whether a node of the cluster has signed it.
-func (n *Node) verifyCall(header []string) (s *sentCall, ok bool) {
-	if len(header) != 1 {
-		return nil, false
+// verifyContent decodes a header of signContent, and reports whether a node of the cluster has signed it.
+func (n *Node) verifyContent(header string, values []string, content any) bool {
+	if len(values) != 1 {
+		return false
 	}
-	fields, mac, _ := strings.Cut(header[0], " ")
-	if !hmac.Equal([]byte(n.macOfCall(fields)), []byte(mac)) {
-		return nil, false
+	fields, mac, _ := strings.Cut(values[0], " ")
+	if !hmac.Equal([]byte(n.mac(header, fields)), []byte(mac)) {
+		return false
 	}
 	text, err := base64.RawURLEncoding.DecodeString(fields)
-	if err != nil {
-		return nil, false
-	}
-	s = &sentCall{}
-	return s, json.Unmarshal(text, s) == nil && s.Size <= maxArgument
+	return err == nil && json.Unmarshal(text, content) == nil
 }

@@ -184,7 +184,7 @@ func TestCallsThatAreForgedAreRefused(t *testing.T) {
 	}
 	none := func(*sentCall) {}
 	good := signed(none)
-	passedOn := (&router{node: a.Node}).sign(httptest.NewRequest(http.MethodPost, "http://x"+callPath, nil), passed{1, "10.0.0.1:1"})
+	passedOn := (&router{node: a.Node}).sign(httptest.NewRequest(http.MethodPost, "http://x"+callPath, nil), passed{hops: 1, client: "10.0.0.1:1"})
 	fields, mac, _ := strings.Cut(good, " ")
 	cases := 0
 	for name, tt := range map[string]struct {

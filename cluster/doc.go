@@ -77,6 +77,44 @@
 //	  - An attempt ends after 20 s, or when the other node has not been a member for 30 s. At most 256 attempts of a node wait for one
 //	    object, and 2048 in all.
 //
+// # Durable sockets
+//
+// A durable socket (dohost.SocketHandlers.Durable) belongs to an object. The connection of its client belongs to the node that the client
+// has connected to, its edge, and does not end when the cell of the object moves to or from that node. The edge and the object exchange
+// messages over a link, one for all sockets of the object at that edge.
+//
+//	client          edge                                            node of the object
+//	handshake  ->   number N, opening
+//	                request with RelaySocketHeader "EDGE N"    ->   the object accepts: a row
+//	                                                           <-   status 200 with dohost.RelayHeader
+//	101        <-   open
+//	                link: all sockets, next number, last position
+//	                                                           ->   LinkSockets
+//	frame      ->   input 1: kept until it is received         ->   Deliver 1
+//	                                                           <-   received 1
+//	frame      <-   queue of the client                        <-   output, position
+//	                acknowledgment of the position             ->   Acknowledge
+//
+// The link is a call of the host on the same node. To another node it is a WebSocket with LinkHeader: see the messages in linkwire.go. The
+// edge makes a new link when one has ended, to the node that serves the cell by then.
+//
+//   - The numbers of sockets grow, and the name of an edge is the id of its process, so no two sockets have the same name.
+//   - A socket is registered before its handshake is sent, and its number is taken under the lock under which a link lists the sockets. So an
+//     object can end the sockets with numbers below the next number that are missing in the list.
+//   - Only the newest link of an object changes its sockets: outputs of an earlier one are ignored.
+//   - Outputs with a position that is not greater than the last one are dropped, so each reaches a client once.
+//   - Inputs of a socket have numbers without gaps. They are kept until they are acknowledged, and each link delivers them again, in order.
+//     The end of the connection is the last input. A socket is forgotten when its end is acknowledged, or when the object does not have it.
+//   - An input over which 5 links have ended is dropped with the rest, and its client is closed with 1011.
+//   - If a handshake ends without an answer, the object may have accepted it. The edge then replaces the link, and the object ends the socket.
+//     Without another socket there is no link, and the object ends the socket for that reason.
+//   - If there is no link for a minute, the clients are closed with 1012, and the object ends the sockets. Close of a node closes its clients
+//     with 1012, too, and delivers the ends for at most 5 s.
+//   - Only a node that knows the secret can link or name a relayed socket. The node of the object sends a random text with its response, and
+//     the edge signs that, so a captured request makes no link.
+//   - Bounds: 32,768 sockets of an object, with 64 KiB of a handshake and 128 MiB of all; 1 MiB and a frame of inputs for a socket, after which its
+//     client is not read; 32 MiB of frames for a client; 8 MiB of outputs for an edge on another node, after which the link ends.
+//
 // # Time
 //
 // If a node ends without Close, its record expires after the time to live of the table, the planner sees that at its next tick, and the
@@ -85,6 +123,6 @@
 //
 // # Not here
 //
-// dohost.Call of an object in another cell fails with the code "elsewhere" (dohost.DescribeError) and has no effect. WebSockets end when their cell moves or when
-// the node that accepted them ends, and clients connect again. Each node lists and inspects its own cells.
+// dohost.Call of an object in another cell fails with the code "elsewhere" (dohost.DescribeError) and has no effect. Other WebSockets than durable
+// ones end when their cell moves, and all end when the node that accepted them ends, and clients connect again. Each node lists and inspects its own cells.
 package cluster

@@ -24,7 +24,7 @@ import (
 func (rt *router) sign(r *http.Request, p passed) string {
 	fields := strconv.Itoa(p.hops) + " " + p.client
 	mac := hmac.New(sha256.New, rt.node.o.Secret)
-	for _, s := range []string{Header, fields, r.Method, r.Host, r.URL.RequestURI()} {
+	for _, s := range []string{Header, fields, r.Method, r.Host, r.URL.RequestURI(), p.relay} {
 		mac.Write([]byte(strconv.Itoa(len(s)) + " " + s))
 	}
 	return fields + " " + hex.EncodeToString(mac.Sum(nil))
@@ -41,6 +41,12 @@ func (rt *router) verify(r *http.Request, header []string) (p passed, ok bool) {
 	}
 	hops, err := strconv.Atoi(fields[0])
 	p = passed{hops: hops, client: fields[1]}
+	if relay, has := r.Header[RelaySocketHeader]; has {
+		p.relay = strings.Join(relay, ",")
+		if _, ok := parseRelay(p.relay); !ok {
+			return passed{}, false
+		}
+	}
 	if err != nil || hops < 1 || hops > MaxHops || !hmac.Equal([]byte(rt.sign(r, p)), []byte(header[0])) {
 		return passed{}, false
 	}
@@ -100,6 +106,9 @@ func (s *sender) send(r *http.Request, address string, p passed) (*http.Response
 	r.URL.Scheme, r.URL.Host = u.Scheme, u.Host
 	r.Host = sentHost(r)
 	r.Header.Set(Header, s.sign(r, p))
+	if p.relay != "" {
+		r.Header.Set(RelaySocketHeader, p.relay)
+	}
 	return s.o.Transport.RoundTrip(r)
 }
 

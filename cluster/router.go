@@ -8,6 +8,8 @@ import (
 	"net/http/httputil"
 	"sync"
 	"time"
+
+	"github.com/dohost/dohost"
 )
 
 // Header is the header of a request that a node has passed on: the number of times that nodes have passed it on, the address of the client, and a
@@ -31,6 +33,11 @@ type RouterOptions struct {
 	// host of this node gets. A body that has a deadline in it is answered with the status 408. Nil bounds nothing: then a client that
 	// sends no body keeps its connection for as long as it wants.
 	Bound func(next http.Handler) http.Handler
+	// Durable returns the object that a WebSocket handshake is for, if its class has durable sockets: see dohost.Class.DurableSockets. Its
+	// cell is the cell that Cell returns. Nil means none. It is called concurrently.
+	Durable func(r *http.Request) (id dohost.ID, ok bool)
+	// MaxFrame is the largest frame in bytes that the client of a durable socket may send. Zero means dohost.DefaultMaxFrame.
+	MaxFrame int64
 	// Transport connects to other nodes. Nil means TCP, and TLS for addresses with https.
 	Transport *http.Transport
 }
@@ -45,7 +52,8 @@ type router struct {
 }
 
 // Router returns the handler of a node's listener: it serves a request for an object of a cell of this node, and passes others on to the
-// nodes that have their cells. WebSockets are passed on, too, and end with either node.
+// nodes that have their cells. WebSockets are passed on, too, and end with either node. A durable socket of RouterOptions.Durable ends with
+// this node, and not with the node of its object.
 //
 // If no node serves the cell, the status is 503 with Retry-After, and the request has not run. If the connection to the other node
 // breaks, or the node is not a member any more for 30 s, the status is 502, and it is unknown whether the request has run: the router does not repeat it. The host of the cell checks the
@@ -55,6 +63,9 @@ func (n *Node) Router(o *RouterOptions) http.Handler {
 	r := &router{node: n, o: *o}
 	if r.o.StepTimeout == 0 {
 		r.o.StepTimeout = 30 * time.Second
+	}
+	if r.o.MaxFrame == 0 {
+		r.o.MaxFrame = dohost.DefaultMaxFrame
 	}
 	if r.o.Transport == nil {
 		r.o.Transport = &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, TLSHandshakeTimeout: dialTime}
@@ -71,6 +82,7 @@ func (n *Node) Router(o *RouterOptions) http.Handler {
 type passed struct {
 	hops   int
 	client string // the address of the client's connection
+	relay  string // the RelaySocketHeader, or ""
 }
 
 type passedKey struct{}
@@ -80,6 +92,8 @@ func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h, here := http.Handler(nil), false
 	if header, has := r.Header[CallHeader]; has {
 		h = rt.called(r, header)
+	} else if header, has := r.Header[LinkHeader]; has {
+		h = rt.linked(r, header)
 	} else {
 		h, here = rt.route(r)
 	}
@@ -89,10 +103,12 @@ func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.ServeHTTP(w, r)
 }
 
-// route returns the handler of a request, and whether that is the host of a cell of this node. It removes Header from the request.
+// route returns the handler of a request, and whether that is the host of a cell of this node. It removes the headers of nodes from the
+// request.
 func (rt *router) route(r *http.Request) (h http.Handler, here bool) {
 	p := passed{client: r.RemoteAddr}
-	if header, has := r.Header[Header]; has {
+	header, has := r.Header[Header]
+	if has {
 		var ok bool
 		if p, ok = rt.verify(r, header); !ok {
 			rt.node.noteUnsigned(r)
@@ -101,11 +117,25 @@ func (rt *router) route(r *http.Request) (h http.Handler, here bool) {
 		r.Header.Del(Header) // it is not for the object
 		r.RemoteAddr = p.client
 	}
+	r.Header.Del(RelaySocketHeader)
+	if !has && rt.o.Durable != nil && isUpgrade(r) {
+		if id, ok := rt.o.Durable(r); ok {
+			return rt.relayed(r, id)
+		}
+	}
+	return rt.find(r, p)
+}
+
+// find returns the handler of a request without headers of nodes, and whether that is the host of a cell of this node.
+func (rt *router) find(r *http.Request, p passed) (h http.Handler, here bool) {
 	cell, ok := rt.o.Cell(r)
 	if !ok {
 		cell = rt.node.anyCell()
 	}
 	if h := rt.node.Host(cell); h != nil {
+		if s, ok := parseRelay(p.relay); ok {
+			return withRelay(h, s), true
+		}
 		return h, true
 	}
 	id, address := rt.node.known.Load().holder(cell)

@@ -213,7 +213,7 @@ func TestHeadersThatAreForgedAreRefused(t *testing.T) {
 	signed := func(method, path, client string, hops int) string {
 		r := httptest.NewRequest(method, path, nil)
 		r.Host = strings.TrimPrefix(a.URL, "http://")
-		return rt.sign(r, passed{hops, client})
+		return rt.sign(r, passed{hops: hops, client: client})
 	}
 	valid := signed(http.MethodGet, "/1/x", "10.0.0.1:1", 1)
 	a.serve(1, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.RemoteAddr) })
