@@ -117,12 +117,21 @@ func (s *server) openNode(ctx context.Context, c *serveCmd, cells *cluster.Optio
 func (s *server) routerOptions(c *serveCmd, allowed *access, cells int, classes []dohost.Class) *cluster.RouterOptions {
 	public := s.publicOptions(c, allowed, nil)
 	object := web.ObjectOf(classes, public)
+	durable := map[string]bool{}
+	for _, c := range classes {
+		durable[c.Name()] = c.DurableSockets()
+	}
 	return &cluster.RouterOptions{
 		Cell: func(r *http.Request) (int, bool) {
 			id, ok := object(r)
 			return cellOf(id, cells), ok
 		},
-		Bound: func(next http.Handler) http.Handler { return web.BoundBodies(public, next) },
+		Durable: func(r *http.Request) (dohost.ID, bool) {
+			id, ok := object(r)
+			return id, ok && durable[id.Class]
+		},
+		MaxFrame: int64(c.MaxFrame) * mib,
+		Bound:    func(next http.Handler) http.Handler { return web.BoundBodies(public, next) },
 	}
 }
 

@@ -27,7 +27,7 @@ const programEnv = "DOHOST_NATS_TEST"
 
 const builtin = "builtin"
 
-var programs = map[string]func(){builtin: main, "tally": tallyProgram}
+var programs = map[string]func(){builtin: main, "tally": tallyProgram, "hall": hallProgram}
 
 func TestMain(m *testing.M) {
 	natstest.Serve()
