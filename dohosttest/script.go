@@ -64,6 +64,9 @@ func (a action) String() string {
 // timers, alarms and idle eviction.
 var gaps = []time.Duration{0, 0, 0, time.Millisecond, time.Second, 30 * time.Second, 3 * time.Minute}
 
+// maxDowntime is the longest time between a process and the next one.
+const maxDowntime = 2 * time.Hour
+
 // draw makes the script of a seed.
 func (s *Simulation) draw(seed uint64) *script {
 	r := rand.New(rand.NewPCG(seed, 2))
@@ -92,7 +95,7 @@ func (s *Simulation) draw(seed uint64) *script {
 }
 
 func drawFault(r *rand.Rand, at time.Duration) action {
-	pauses := []time.Duration{0, time.Second, time.Minute, 2 * time.Hour}
+	pauses := []time.Duration{0, time.Second, time.Minute, maxDowntime}
 	return action{
 		at: at, fault: faultDowntime + fault(r.IntN(int(faultRestart))),
 		ending: []dohost.EndMode{eviction.EndPowerCut, eviction.EndKill}[r.IntN(2)], downtime: pauses[r.IntN(len(pauses))],

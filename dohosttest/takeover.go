@@ -17,6 +17,10 @@ import (
 // linger is the delay before the former owner notices a take-over. Its code runs until then.
 const linger = 2 * time.Second
 
+// noticeTime bounds the time until a former owner notices a take-over. No process makes a step during the downtime of another one, and
+// that may begin immediately after the take-over.
+const noticeTime = maxDowntime + time.Minute
+
 // baseAfter is the bytes of records that follow a base: a few records. In a random run it is drawn.
 const baseAfter = 1000
 
@@ -156,7 +160,7 @@ func (w *scenarioRun) takeOver() {
 		defer close(old.gone)
 		select {
 		case <-old.host.Failed():
-		case <-time.After(time.Minute):
+		case <-time.After(noticeTime):
 			old.unaware = true
 		}
 		_ = old.host.Close() // the error says that it was fenced
