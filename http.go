@@ -302,6 +302,7 @@ func (s *serving) begin(p piece) {
 		s.duplex = s.rc.EnableFullDuplex() == nil
 	}
 	maps.Copy(s.hop.w.Header(), p.header)
+	s.hop.w.Header().Del(RelayHeader) // it is the host's
 	if p.last && bodyAllowed(p.status) && p.header.Get("Content-Length") == "" && p.header.Get("Trailer") == "" {
 		s.hop.w.Header().Set("Content-Length", strconv.Itoa(len(p.body)))
 	}

@@ -50,7 +50,10 @@ type relayed struct {
 	name     RelayedSocket
 	row      relayedRow // as it was accepted or loaded
 	received uint64     // the last input that the object has handled; guarded by the turn
+	refused  *Closing   // by Authorize: no input is handled; likewise
 	conn     *socket.Conn
+	attached uint64 // changes of the attachment; guarded by mu of the relay
+	undone   uint64 // the first of the last changes that were rolled back; likewise
 }
 
 // stored returns the row of the socket as it is now.
@@ -110,10 +113,12 @@ func (r *relay) load(ctx context.Context, s *State) error {
 	if r.host.classes[r.id.Class].authorize != nil {
 		access = &Access{} // until the edge links, and Authorize has decided again
 	}
-	for row, err := range relayedRows.All(ctx, s.Storage(), nil) {
-		if err != nil {
-			return err
-		}
+	rows, err := relayedRows.List(ctx, s.Storage(), nil)
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(rows, func(a, b Row[relayedRow]) int { return cmp.Compare(a.Value.Since, b.Value.Since) })
+	for _, row := range rows {
 		if err := r.list(row.Value, access); err != nil {
 			return err
 		}
@@ -177,6 +182,7 @@ func (r *relay) forget() {
 	all := slices.Collect(maps.Values(r.sockets))
 	clear(r.sockets)
 	clear(r.counts)
+	clear(r.slow)
 	r.mu.Unlock()
 	for _, s := range all {
 		s.conn.Forget()
@@ -202,6 +208,13 @@ func (r *relay) end() {
 	r.forget()
 }
 
+// isLinked reports whether a link is the present one of its edge.
+func (r *relay) isLinked(l *SocketLink) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.links[l.edge] == l
+}
+
 // get returns a socket, or nil.
 func (r *relay) get(name RelayedSocket) *relayed {
 	r.mu.Lock()
@@ -222,14 +235,11 @@ func (r *relay) remove(s *relayed) {
 	s.conn.Forget()
 }
 
-// forgetEdgeLocked is called when an edge has no more sockets: it receives no more outputs.
+// forgetEdgeLocked is called when an edge has no more sockets: the outputs so far need not reach it.
 func (r *relay) forgetEdgeLocked(edge string) {
 	delete(r.counts, edge)
-	delete(r.acked, edge)
 	delete(r.slow, edge)
-	for i := range r.outputs {
-		r.outputs[i].edges = slices.DeleteFunc(r.outputs[i].edges, func(e string) bool { return e == edge })
-	}
+	r.acked[edge] = outputPosition(r.epoch, r.last)
 }
 
 // edge returns the sockets of an edge.
@@ -249,7 +259,12 @@ func (r *relay) edge(name string) (all []*relayed) {
 func (r *relay) link(l *SocketLink) {
 	r.mu.Lock()
 	former, ended := r.links[l.edge], r.ended
-	if !ended {
+	switch {
+	case ended:
+	case l.link.HasEnded(): // the edge has given up
+		r.expectLinkLocked(l.edge)
+		former = nil
+	default:
 		r.links[l.edge] = l
 		if t := r.timers[l.edge]; t != nil {
 			t.Stop()
@@ -271,17 +286,13 @@ func (r *relay) unlink(l *SocketLink) {
 	defer r.mu.Unlock()
 	if r.links[l.edge] == l {
 		delete(r.links, l.edge)
-		if r.counts[l.edge] == 0 {
-			delete(r.acked, l.edge)
-			return
-		}
 		r.expectLinkLocked(l.edge)
 	}
 }
 
 // expectLinkLocked ends the sockets of an edge that has no link, unless it links in time.
 func (r *relay) expectLinkLocked(edge string) {
-	if r.links[edge] == nil && r.timers[edge] == nil && !r.ended {
+	if r.counts[edge] > 0 && r.links[edge] == nil && r.timers[edge] == nil && !r.ended {
 		r.timers[edge] = time.AfterFunc(linkTimeout, func() {
 			r.mu.Lock()
 			delete(r.timers, edge)
@@ -310,11 +321,12 @@ func (r *relay) push(edge string, o *LinkOutput) {
 	}
 }
 
-// endSockets ends sockets by events of the object, one after the other, and tells their edges. It returns immediately.
-func (r *relay) endSockets(all []*relayed, how Closing) {
-	events := make([]runtime.Handler, len(all))
+// endSockets ends sockets by events of the object, one after the other, and tells their edges. Other events follow. It returns immediately.
+func (r *relay) endSockets(all []*relayed, how Closing, then ...runtime.Handler) {
+	events := make([]runtime.Handler, len(all), len(all)+len(then))
 	for i, s := range all {
 		events[i] = &endEvent{of: r, socket: s, how: how}
 	}
+	events = append(events, then...)
 	r.host.sockets.SendAll(r.id, "socket closed", events, r.done)
 }

@@ -37,9 +37,13 @@ type edgeSocket struct {
 	unacked []dohost.LinkInput // in order
 	frames  []string           // that the object has sent
 	closing *dohost.Closing    // by the object
-	gone    bool
-	ended   bool // the end is an input
+	gone    bool               // the object does not have the socket, and has not got the end
+	dead    bool               // nothing more is received
+	ended   bool               // the end is an input
 }
+
+// errInVain is the error of an edge that has waited for long.
+var errInVain = errors.New("the edge waits in vain")
 
 func newMemoryEdge(name string, id dohost.ID, host func() *dohost.Host) *memoryEdge {
 	return &memoryEdge{name: name, id: id, host: host, sockets: map[uint64]*edgeSocket{}, next: 1}
@@ -59,11 +63,11 @@ func (e *memoryEdge) receive(o *dohost.LinkOutput) {
 	for _, number := range o.Sockets {
 		s := e.sockets[number]
 		switch {
-		case s == nil:
+		case s == nil || s.dead:
 		case o.Gone && s.ended: // the object has had the end, and the acknowledgment was lost
-			s.unacked = nil
+			s.unacked, s.dead = nil, true
 		case o.Gone:
-			s.gone, s.closing = !s.opening, o.Closing
+			s.gone, s.dead, s.closing = !s.opening, !s.opening, o.Closing
 		case o.Frame != nil:
 			s.frames = append(s.frames, string(o.Frame.Data))
 		case o.Closing != nil:
@@ -101,7 +105,7 @@ func (e *memoryEdge) connect(ctx context.Context, path string) (*edgeSocket, err
 			return nil, err
 		}
 	}
-	return nil, errors.New("no connection")
+	return nil, errInVain
 }
 
 // ensureLink makes a link if there is none, and delivers the inputs that have no acknowledgment.
@@ -171,7 +175,7 @@ func (e *memoryEdge) wait(ctx context.Context, ok func() bool) error {
 		}
 		e.ensureLink(ctx)
 	}
-	return errors.New("the edge waits in vain")
+	return errInVain
 }
 
 func text(s string) dohost.LinkInput {
@@ -217,7 +221,8 @@ func tallyClass(closed *[]string, h *dohost.Handlers[tally]) dohost.Class {
 	return dohost.Bind(tallies, func(_ context.Context, st *dohost.State) (*tally, error) { return &tally{st, closed}, nil }, h)
 }
 
-func (t *tally) message(ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
+// count counts a frame, and tells all sockets.
+func (t *tally) count(ctx context.Context, text, attachment string) error {
 	store := t.st.Storage()
 	n, _, err := dohost.Get[int](ctx, store, "count")
 	if err != nil {
@@ -227,8 +232,11 @@ func (t *tally) message(ctx context.Context, s *dohost.Socket, f dohost.Frame) e
 	if err := dohost.Put(ctx, store, "count", n); err != nil {
 		return err
 	}
-	frame := dohost.Frame{Text: true, Data: fmt.Appendf(nil, "%d %s %s", n, f.Data, s.Attachment())}
-	if err := t.st.Broadcast(ctx, frame, t.st.Sockets("")); err != nil {
+	return t.st.Broadcast(ctx, dohost.Frame{Text: true, Data: fmt.Appendf(nil, "%d %s %s", n, text, attachment)}, t.st.Sockets(""))
+}
+
+func (t *tally) message(ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
+	if err := t.count(ctx, string(f.Data), string(s.Attachment())); err != nil {
 		return err
 	}
 	switch string(f.Data) {

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/dohost/dohost/internal/errkind"
+	"github.com/dohost/dohost/internal/guard"
 	"github.com/dohost/dohost/internal/seal"
 	"github.com/dohost/dohost/internal/socket"
 	"github.com/dohost/dohost/runtime"
@@ -21,12 +23,14 @@ type linkEvent struct {
 	host    *Host
 	options *LinkOptions
 	link    *SocketLink
-	listed  map[uint64]bool // sockets of the edge; true: they are opening
+	listed  map[uint64]bool // the numbers of the sockets of the edge
 	access  map[uint64]*Access
 	refused map[uint64]Closing
 	// Set by Handle.
 	lost []*relayed // sockets that the edge does not have
 	gone []uint64   // sockets that the object does not have
+	// foreign is set if the edge knows another history: the sockets of both sides end.
+	foreign bool
 }
 
 // authorize asks the Authorize function of the class about each socket.
@@ -36,19 +40,57 @@ func (e *linkEvent) authorize(ctx context.Context, id ID) {
 	}
 	e.access, e.refused = map[uint64]*Access{}, map[uint64]Closing{}
 	for _, s := range e.options.Sockets {
-		how := Closing{Code: closePolicy, Reason: "access denied"}
-		if s.Handshake != nil {
-			hops, err := e.host.authorize(s.Handshake.WithContext(ctx), id, AccessSocket, "", nil)
-			if err == nil {
-				e.access[s.Number] = hops[0].access
-				continue
-			}
-			if c, ok := errors.AsType[*CloseError](err); ok && c != nil && sendable(c.Code) && len(c.Reason) <= maxReason {
-				how = Closing{Code: c.Code, Reason: c.Reason}
-			}
-		}
-		e.refused[s.Number] = how
+		e.refused[s.Number] = Closing{Code: CloseRestart, Reason: "the authorization takes too long"}
 	}
+	ctx, cancel := context.WithTimeout(ctx, authorizeTime)
+	defer cancel()
+	var mu sync.Mutex // a call that takes too long may end later
+	over := false
+	socket.ForEach(ctx, len(e.options.Sockets), maxAuthorizing, func(i int) {
+		s := e.options.Sockets[i]
+		access, refused := (*Access)(nil), &Closing{Code: closePolicy, Reason: "access denied"} // also if the function panics
+		defer func() {
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case over || ctx.Err() != nil:
+			case refused == nil:
+				delete(e.refused, s.Number)
+				e.access[s.Number] = access
+			default:
+				e.refused[s.Number] = *refused
+			}
+		}()
+		if s.Handshake != nil {
+			_ = guard.Call(func() { access, refused = e.host.authorizeAgain(ctx, s.Handshake, id) }) // then it is refused
+		}
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	over = true
+}
+
+const (
+	// maxAuthorizing is the number of concurrent calls of an Authorize function for a link.
+	maxAuthorizing = 64
+	// authorizeTime bounds these calls together. The clients of the others are closed.
+	authorizeTime = 10 * time.Second
+)
+
+// authorizeAgain decides about the handshake of a socket. Its context has the values of the client's request if the edge is in this
+// process, and none otherwise.
+func (h *Host) authorizeAgain(ctx context.Context, handshake *http.Request, id ID) (*Access, *Closing) {
+	own, cancel := context.WithCancelCause(handshake.Context())
+	defer cancel(nil)
+	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
+	hops, err := h.authorize(handshake.WithContext(own), id, AccessSocket, "", nil)
+	if err == nil {
+		return hops[0].access, nil
+	}
+	if c, ok := errors.AsType[*CloseError](err); ok && c != nil && sendable(c.Code) && len(c.Reason) <= maxReason {
+		return nil, &Closing{Code: c.Code, Reason: c.Reason}
+	}
+	return nil, &Closing{Code: closePolicy, Reason: "access denied"}
 }
 
 // Handle reads the rows that the edge needs. The link begins when everything written before is durable, in order with the outputs.
@@ -59,27 +101,36 @@ func (e *linkEvent) Handle(ctx context.Context, _ any) error {
 		return runtime.ErrFenced
 	}
 	e.link.relay = r
-	if after := e.options.After; after != "" && !sameFork(after, outputPosition(st.Epoch(), 0)) {
-		e.forget() // the positions of two forks cannot be compared
+	if after := e.options.After; after != "" && !socket.SameHistory(after, outputPosition(st.Epoch(), 0)) {
+		e.foreign = true // the positions of two forks cannot be compared
 	}
 	var first []*LinkOutput
-	for number, opening := range e.listed {
-		s := r.get(RelayedSocket{edge, number})
+	for _, at := range e.options.Sockets {
+		s := r.get(RelayedSocket{edge, at.Number})
 		switch {
-		case s == nil && !opening:
-			e.gone = append(e.gone, number)
+		case e.foreign:
+			e.gone = append(e.gone, at.Number)
+		case s == nil && !at.Opening:
+			e.gone = append(e.gone, at.Number)
 		case s != nil && s.received > 0:
-			first = append(first, &LinkOutput{Sockets: []uint64{number}, Received: s.received})
+			first = append(first, &LinkOutput{Sockets: []uint64{at.Number}, Received: s.received})
 		}
 	}
 	for _, s := range r.edge(edge) {
-		if _, ok := e.listed[s.name.Number]; !ok && s.name.Number < e.options.Next {
+		if (e.foreign || !e.listed[s.name.Number]) && s.name.Number < e.options.Next {
 			e.lost = append(e.lost, s)
+		} else if how, refused := e.refused[s.name.Number]; refused {
+			s.refused = &how
+			s.conn.SetAccess(&Access{})
 		} else if a := e.access[s.name.Number]; a != nil {
 			s.conn.SetAccess(a)
+			s.refused = nil
 		}
 	}
 	after := e.options.After
+	if e.foreign {
+		after = ""
+	}
 	r.acknowledge(edge, after)
 	if len(e.gone) > 0 {
 		first = append(first, &LinkOutput{Sockets: e.gone, Gone: true})
@@ -98,14 +149,6 @@ func (e *linkEvent) Handle(ctx context.Context, _ any) error {
 			e.link.link.Push(o)
 		}
 	})
-}
-
-// forget makes the link begin without sockets: the object ends the sockets of the edge, and the edge closes its own.
-func (e *linkEvent) forget() {
-	for number := range e.listed {
-		e.gone = append(e.gone, number)
-	}
-	clear(e.listed)
 }
 
 // backlog returns the outputs for an edge after a position.
@@ -143,11 +186,16 @@ func (l linkOwner) Input(ctx context.Context, instance any, in *LinkInput, inval
 	if r == nil {
 		return runtime.ErrFenced
 	}
+	if !r.isLinked(l.SocketLink) {
+		return nil // the event was queued for an incarnation that has ended: the edge delivers the input again
+	}
 	s := r.get(RelayedSocket{l.edge, in.Socket})
 	if s == nil {
 		return r.answer(ctx, st, l.edge, &LinkOutput{Sockets: []uint64{in.Socket}, Gone: true})
 	}
 	switch last := s.received; {
+	case s.refused != nil:
+		return s.finish(ctx, st, instance, *s.refused)
 	case in.Number <= last:
 		return r.answer(ctx, st, l.edge, &LinkOutput{Sockets: []uint64{in.Socket}, Received: last})
 	case in.Number != last+1: // the object was restored from an earlier state, or an input was lost
@@ -155,15 +203,18 @@ func (l linkOwner) Input(ctx context.Context, instance any, in *LinkInput, inval
 	case invalid:
 		return s.finish(ctx, st, instance, Closing{Code: 1007, Reason: errNotUTF8.Error()})
 	case in.Closing != nil:
-		return s.closed(ctx, st, instance, in.Number, *in.Closing)
-	}
-	s.received = in.Number
-	if err := r.trim(ctx, st); err != nil {
-		return err
+		if err := s.closed(ctx, st, in.Number); err != nil {
+			l.Close() // the edge delivers the input again
+			return err
+		}
+		return s.callClosed(ctx, instance, *in.Closing)
 	}
 	if err := receivedRows.Put(ctx, st.Storage(), receivedRow{s.name.key(), in.Number}); err != nil {
+		l.Close()
 		return err
 	}
+	s.received = in.Number
+	r.trim(ctx, st)
 	err := r.answer(ctx, st, l.edge, &LinkOutput{Sockets: []uint64{in.Socket}, Received: in.Number})
 	if err != nil {
 		return err
@@ -180,16 +231,13 @@ func (r *relay) answer(ctx context.Context, st *State, edge string, o *LinkOutpu
 	})
 }
 
-// closed handles the last input of a socket.
-func (s *relayed) closed(ctx context.Context, st *State, instance any, number uint64, how Closing) error {
+// closed records the last input of a socket.
+func (s *relayed) closed(ctx context.Context, st *State, number uint64) error {
 	if err := s.deleteRows(ctx, st.Storage()); err != nil {
 		return err
 	}
 	s.of.remove(s)
-	if err := s.of.answer(ctx, st, s.name.Edge, &LinkOutput{Sockets: []uint64{s.name.Number}, Received: number}); err != nil {
-		return err
-	}
-	return s.of.handlers.Closed(ctx, instance, s.conn, how)
+	return s.of.answer(ctx, st, s.name.Edge, &LinkOutput{Sockets: []uint64{s.name.Number}, Received: number})
 }
 
 // finish ends a socket, and makes the edge close the connection.
@@ -205,7 +253,21 @@ func (s *relayed) finish(ctx context.Context, st *State, instance any, how Closi
 	if err := s.of.answer(ctx, st, s.name.Edge, gone); err != nil {
 		return err
 	}
-	return s.of.handlers.Closed(ctx, instance, s.conn, how)
+	return s.callClosed(ctx, instance, how)
+}
+
+// maxEnds is the number of calls of Closed for a socket, if each ends the incarnation and with it the deletion of the rows.
+const maxEnds = 3
+
+// callClosed calls the class's Closed, unless it has ended several incarnations.
+func (s *relayed) callClosed(ctx context.Context, instance any, how Closing) error {
+	rs, key := &s.of.host.relays, endKey{s.of.id, s.name}
+	if rs.countEnd(key) > maxEnds {
+		return nil
+	}
+	err := s.of.handlers.Closed(ctx, instance, s.conn, how)
+	rs.forgetEnd(key) // not after a panic
+	return err
 }
 
 // endEvent ends a socket that its edge does not end.

@@ -3,6 +3,7 @@ package dohost
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/dohost/dohost/internal/socket"
 )
@@ -61,17 +62,9 @@ var outputRows = Collection[outputRow]{
 	Key:  func(r outputRow) string { return r.Position },
 }
 
-// forkDigits is the length of the prefix of a position that names the fork of the store.
-const forkDigits = 8
-
 // outputPosition returns the position of an output: positions of one fork are ordered.
 func outputPosition(e Epoch, number uint64) string {
 	return fmt.Sprintf("%08x%016x%016x%016x", e.Fork, e.Host, e.Incarnation, number)
-}
-
-// sameFork reports whether two positions can be compared.
-func sameFork(a, b string) bool {
-	return len(a) >= forkDigits && len(b) >= forkDigits && a[:forkDigits] == b[:forkDigits]
 }
 
 // newOutputRow returns the row of an output to sockets.
@@ -124,5 +117,5 @@ func (r *outputRow) output(edge string) *LinkOutput {
 
 // options returns the properties of a socket that is read from its row.
 func (r *relayedRow) options(access any) *socket.Options {
-	return &socket.Options{Tags: r.Tags, Attachment: r.Attachment, Access: access}
+	return &socket.Options{Tags: r.Tags, Attachment: r.Attachment, Access: access, Since: time.UnixMilli(r.Since)}
 }

@@ -16,6 +16,34 @@ type relays struct {
 	mu      sync.Mutex   // guards the rest; order: before the mu of a relay
 	objects map[ID]*relay
 	closed  bool
+	ends    map[endKey]int // calls of Closed that have not returned
+}
+
+// endKey names a socket.
+type endKey struct {
+	id   ID
+	name RelayedSocket
+}
+
+// maxEndKeys bounds the sockets that are counted.
+const maxEndKeys = 10_000
+
+// countEnd counts a call of Closed, and returns the number of calls that have not returned.
+func (rs *relays) countEnd(key endKey) int {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if rs.ends == nil || len(rs.ends) > maxEndKeys {
+		rs.ends = map[endKey]int{}
+	}
+	rs.ends[key]++
+	return rs.ends[key]
+}
+
+// forgetEnd is called when Closed has returned.
+func (rs *relays) forgetEnd(key endKey) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	delete(rs.ends, key)
 }
 
 // of returns the relay of an object, or nil.

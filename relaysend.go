@@ -2,7 +2,9 @@ package dohost
 
 import (
 	"context"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/dohost/dohost/internal/socket"
 	"github.com/dohost/dohost/runtime"
@@ -51,7 +53,7 @@ func (s *relayed) closeDurable(ctx context.Context, st *State, how Closing) erro
 // attachDurable stores an attachment.
 func (s *relayed) attachDurable(ctx context.Context, st *State, data []byte) error {
 	former := s.conn.Attachment()
-	row := s.stored()
+	row, number := s.stored(), s.beginAttach()
 	row.Attachment = slices.Clone(data)
 	err := runtime.Transaction(ctx, func(ctx context.Context) error {
 		if err := relayedRows.Put(ctx, st.Storage(), row); err != nil {
@@ -59,7 +61,7 @@ func (s *relayed) attachDurable(ctx context.Context, st *State, data []byte) err
 		}
 		return st.rt().EmitOutput(ctx, 0, func(err error) {
 			if err != nil {
-				s.conn.Attach(former)
+				s.undoAttach(number, former)
 			}
 		})
 	})
@@ -67,6 +69,29 @@ func (s *relayed) attachDurable(ctx context.Context, st *State, data []byte) err
 		s.conn.Attach(data)
 	}
 	return err
+}
+
+// beginAttach numbers a change of the attachment.
+func (s *relayed) beginAttach() uint64 {
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	s.attached++
+	s.undone = 0
+	return s.attached
+}
+
+// undoAttach restores the attachment from before a change. Of the changes that are rolled back together, the first one is undone first,
+// and the others have no effect.
+func (s *relayed) undoAttach(number uint64, former []byte) {
+	s.of.mu.Lock()
+	later := s.undone != 0 && s.undone < number
+	if !later {
+		s.undone = number
+	}
+	s.of.mu.Unlock()
+	if !later {
+		s.conn.Attach(former)
+	}
 }
 
 // send writes the row of an output, and releases it.
@@ -78,9 +103,7 @@ func (r *relay) send(ctx context.Context, st *State, to []*relayed, fill func(*o
 	row := newOutputRow(r.nextPosition(), names)
 	fill(&row)
 	return runtime.Transaction(ctx, func(ctx context.Context) error {
-		if err := r.trim(ctx, st); err != nil {
-			return err
-		}
+		r.trim(ctx, st)
 		if err := outputRows.Insert(ctx, st.Storage(), row); err != nil {
 			return err
 		}
@@ -104,8 +127,23 @@ func (r *relay) nextPosition() string {
 // keep notes an output. If its object has too many, the sockets of the edge that holds them up end.
 func (r *relay) keep(row *outputRow) {
 	for _, edge := range r.add(row) {
-		r.endSockets(r.edge(edge), Closing{Code: CloseBusy, Reason: "too many frames wait for the client"})
+		how := Closing{Code: CloseBusy, Reason: "too many frames wait for the client"}
+		r.endSockets(r.edge(edge), how, &slowEnded{r, edge})
 	}
+}
+
+// slowEnded is the event after the ends of the sockets of a slow edge. Later sockets of the edge may be too slow again.
+type slowEnded struct {
+	of   *relay
+	edge string
+}
+
+// Handle lets the next output check the edge.
+func (e *slowEnded) Handle(context.Context, any) error {
+	e.of.mu.Lock()
+	defer e.of.mu.Unlock()
+	delete(e.of.slow, e.edge)
+	return nil
 }
 
 // add adds an output, and returns the edges that are too slow.
@@ -136,26 +174,37 @@ func (r *relay) release(row *outputRow, err error) {
 	}
 }
 
-// discard forgets an output that has no row.
+// discard forgets an output that has no row. The oldest and the newest ones cost constant time.
 func (r *relay) discard(position string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if i := slices.IndexFunc(r.outputs, func(o relayedOutput) bool { return o.position == position }); i >= 0 {
-		r.bytes -= r.outputs[i].size
-		r.outputs = slices.Delete(r.outputs, i, i+1)
+	byPosition := func(o relayedOutput, position string) int { return strings.Compare(o.position, position) }
+	i, found := slices.BinarySearchFunc(r.outputs, position, byPosition)
+	if !found {
+		return
 	}
+	r.bytes -= r.outputs[i].size
+	if i == 0 {
+		r.outputs[0] = relayedOutput{}
+		r.outputs = r.outputs[1:]
+		return
+	}
+	r.outputs = slices.Delete(r.outputs, i, i+1)
 }
 
-// trim deletes the rows of the oldest outputs that all of their edges have received. If the caller's transaction is rolled back, such a row stays
-// until the object is loaded again; no edge takes it twice.
-func (r *relay) trim(ctx context.Context, st *State) error {
-	for {
+// maxTrimmed is the number of rows that an event deletes at most.
+const maxTrimmed = 64
+
+// trim deletes the rows of the oldest outputs that all of their edges have received. If it fails, a later event tries again. If the caller's
+// transaction is rolled back, such a row stays until the object is loaded again; no edge takes it twice.
+func (r *relay) trim(ctx context.Context, st *State) {
+	for range maxTrimmed {
 		position, ok := r.oldest()
 		if !ok {
-			return nil
+			return
 		}
 		if _, err := outputRows.Delete(ctx, st.Storage(), position); err != nil {
-			return err
+			return
 		}
 		r.discard(position)
 	}
@@ -187,7 +236,8 @@ func (r *relay) deleteAll(ctx context.Context, st *State) error {
 	r.outputs, r.bytes = nil, 0
 	r.mu.Unlock()
 	r.forget()
-	for edge, numbers := range gone {
+	for _, edge := range slices.Sorted(maps.Keys(gone)) {
+		numbers := gone[edge]
 		slices.Sort(numbers)
 		if err := r.answer(ctx, st, edge, &LinkOutput{Sockets: numbers, Gone: true}); err != nil {
 			return err

@@ -2,11 +2,9 @@ package dohost
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"time"
 
-	"github.com/dohost/dohost/internal/budget"
 	"github.com/dohost/dohost/internal/errkind"
 	"github.com/dohost/dohost/internal/socket"
 	"github.com/dohost/dohost/runtime"
@@ -118,10 +116,14 @@ func (h *Host) LinkSockets(ctx context.Context, id ID, o *LinkOptions) (*SocketL
 	l.link = h.sockets.NewLink(id, linkOwner{l}, o.Send)
 	e := &linkEvent{host: h, options: o, link: l, listed: map[uint64]bool{}}
 	for _, s := range o.Sockets {
-		e.listed[s.Number] = s.Opening
+		e.listed[s.Number] = true
 	}
 	e.authorize(ctx, id)
 	if err := h.rt.Do(ctx, id, runtime.Call{Op: "socket link", Handler: e}); err != nil {
+		l.link.End() // the event may have run
+		if r := h.relays.of(id); r != nil {
+			r.unlink(l)
+		}
 		return nil, unmarked(err)
 	}
 	e.endLost()
@@ -140,21 +142,17 @@ func (l *SocketLink) Close() {
 // Acknowledge tells the object that the edge has received all outputs up to a position.
 func (l *SocketLink) Acknowledge(position string) { l.relay.acknowledge(l.edge, position) }
 
-// Deliver delivers an input to the object. Inputs of one socket must be delivered in their order. It waits while the read budget of the host
-// is exhausted, and otherwise returns before the object has handled the input.
+// Deliver delivers an input to the object. Inputs of one socket must be delivered in their order. It returns before the object has handled the
+// input: the edge bounds the inputs of a socket that are not acknowledged.
 //
-// Errors: [ErrClosed] after the link has ended, [ErrMisuse] for the number zero, [ErrOverloaded] if the read budget stays exhausted for 10 s,
+// Errors: [ErrClosed] after the link has ended, [ErrMisuse] for the number zero,
 // and a [*LimitError] for a frame beyond [Options].MaxFrame. After an error the link has ended.
 func (l *SocketLink) Deliver(in *LinkInput) error {
 	if in.Socket == 0 || in.Number == 0 {
 		l.Close()
 		return errkind.New(errkind.ErrMisuse, "Deliver: want numbers from 1 on")
 	}
-	err := l.link.Deliver(in)
-	if errors.Is(err, budget.ErrExhausted) {
-		err = errkind.About("Deliver", ErrOverloaded)
-	}
-	return err
+	return l.link.Deliver(in)
 }
 
 // linkOwner is the socket.LinkOwner of a link.

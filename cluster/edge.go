@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -40,6 +41,8 @@ type edge struct {
 	ctx     context.Context    // of all links; nil before the first socket
 	cancel  context.CancelFunc // likewise
 	closed  bool
+	reads   readBudget    // its limit is set with ctx
+	unsent  atomic.Int64  // bytes of frames that wait for clients
 	empty   chan struct{} // made by close, and closed when there is no entry
 }
 
@@ -62,6 +65,12 @@ type edgeEntry struct {
 }
 
 type closing = dohost.Closing
+
+// noValues is the context of the links: it has no values of the client that was first.
+type noValues struct{ context.Context }
+
+// Value returns nil.
+func (noValues) Value(any) any { return nil }
 
 // edgeLink is a link of an entry. Its fields are guarded by the mu of the entry.
 type edgeLink struct {
@@ -96,8 +105,9 @@ func (d *edge) register(rt *router, id dohost.ID, r *http.Request) (*edgeSocket,
 		return nil, errEdgeClosed
 	}
 	if d.ctx == nil {
-		d.ctx, d.cancel = context.WithCancel(ctx)
+		d.ctx, d.cancel = context.WithCancel(noValues{ctx})
 		d.entries = map[dohost.ID]*edgeEntry{}
+		d.reads.limit = maxReads
 	}
 	e := d.entries[id]
 	if e == nil {
@@ -129,6 +139,10 @@ func (e *edgeEntry) accept(s *edgeSocket) bool {
 	}
 	s.opening = false
 	e.accepted++
+	if s.gone {
+		e.relink = true
+		e.hint()
+	}
 	if !e.running {
 		e.running = true
 		go e.run(e.edge.ctx)
@@ -136,12 +150,18 @@ func (e *edgeEntry) accept(s *edgeSocket) bool {
 	return true
 }
 
-// refuse removes an opening socket. If it is unknown whether the object has accepted it, a link that exists is replaced, which ends it.
+// refuse removes an opening socket. If it is unknown whether the object has accepted it, the object gets its end over the link. If there is no
+// link, it ends the socket for that reason.
 func (e *edgeEntry) refuse(s *edgeSocket, unknown bool) {
 	e.mu.Lock()
-	if e.sockets[s.number] == s {
+	switch {
+	case e.sockets[s.number] != s:
+	case unknown && e.running:
+		s.opening, s.ended = false, true
+		e.accepted++
+		e.appendLocked(s, &dohost.LinkInput{Closing: &closing{Code: closeNoFrame, Reason: "the handshake was not completed"}})
+	default:
 		e.removeLocked(s)
-		e.relink = e.relink || unknown
 	}
 	e.mu.Unlock()
 	e.hint()
@@ -155,6 +175,7 @@ func (e *edgeEntry) removeLocked(s *edgeSocket) {
 	if !s.opening {
 		e.accepted--
 	}
+	e.releaseLocked(s.inputs)
 	s.ended, s.inputs = true, nil
 	s.hasSpace()
 	e.hint()

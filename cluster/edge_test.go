@@ -107,7 +107,7 @@ func (l *fakeLink) Deliver(in *dohost.LinkInput) error {
 // sendLocked adds a row, and sends it: a step before that.
 func (o *fakeOwner) sendLocked(out *dohost.LinkOutput) {
 	o.position++
-	out.Position = fmt.Sprintf("%06d", o.position)
+	out.Position = fmt.Sprintf("history1%06d", o.position)
 	o.rows = append(o.rows, out)
 	if o.current != nil && !o.cutLocked(o.current) {
 		o.current.o.Send(out)

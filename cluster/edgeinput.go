@@ -8,9 +8,10 @@ import (
 
 // The bounds of the inputs and outputs of an edge.
 const (
-	maxUnacked    = 1 << 20 // bytes of a socket's inputs, after which its client is not read
-	inputOverhead = 128     // bytes that each input counts in addition to its data
-	maxTries      = 5       // links over which an input is delivered without an acknowledgment
+	maxUnacked    = 1 << 20  // bytes of a socket's inputs, after which its client is not read
+	inputOverhead = 128      // bytes that each input counts in addition to its data
+	maxInFlight   = 64 << 10 // bytes of a socket's inputs that are delivered and not acknowledged, unless it is one input
+	maxTries      = 5        // links over which an input is delivered without an acknowledgment
 	ackTime       = 20 * time.Millisecond
 	ackOutputs    = 64
 )
@@ -19,10 +20,13 @@ const (
 func (e *edgeEntry) add(s *edgeSocket, f dohost.Frame) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !s.ended {
-		s.unacked += len(f.Data) + inputOverhead
-		e.appendLocked(s, &dohost.LinkInput{Frame: f})
+	in := &dohost.LinkInput{Frame: f}
+	if s.ended {
+		e.releaseLocked([]*dohost.LinkInput{in})
+		return
 	}
+	s.unacked += len(f.Data) + inputOverhead
+	e.appendLocked(s, in)
 }
 
 // end adds the end of a connection to the inputs of its socket.
@@ -54,6 +58,9 @@ func (l *edgeLink) queueLocked(s *edgeSocket) {
 	}
 }
 
+// sizeOf returns the bytes that an input counts.
+func sizeOf(in *dohost.LinkInput) int { return inputOverhead + len(in.Frame.Data) }
+
 // isFull reports whether too many inputs of a socket wait for an acknowledgment.
 func (e *edgeEntry) isFull(s *edgeSocket) bool {
 	e.mu.Lock()
@@ -68,14 +75,21 @@ func (e *edgeEntry) acknowledgeLocked(s *edgeSocket, number uint64) {
 		return
 	}
 	n := number - s.acked
-	for _, in := range s.inputs[:n] {
+	for i, in := range s.inputs[:n] {
 		if in.Closing == nil {
 			s.unacked -= len(in.Frame.Data) + inputOverhead
 		}
+		if s.acked+uint64(i) < s.delivered {
+			s.inFlight -= sizeOf(in)
+		}
 	}
+	e.releaseLocked(s.inputs[:n])
 	s.inputs = append([]*dohost.LinkInput(nil), s.inputs[n:]...)
 	s.acked, s.delivered, s.tries = number, max(s.delivered, number), 0
 	s.hasSpace()
+	if e.link != nil && s.delivered-s.acked < uint64(len(s.inputs)) {
+		e.link.queueLocked(s)
+	}
 	if s.ended && len(s.inputs) == 0 {
 		// An input that has closed the socket may have been durable: then the object has not got the end.
 		e.relink = e.relink || s.poisoned
@@ -92,7 +106,7 @@ func (e *edgeEntry) begin(l *edgeLink) *dohost.LinkOptions {
 	defer e.mu.Unlock()
 	e.link, e.relink = l, false
 	for _, s := range e.sockets {
-		s.queued, s.delivered = false, s.acked
+		s.queued, s.delivered, s.inFlight = false, s.acked, 0
 		if s.tries >= maxTries {
 			e.poisonedLocked(s)
 		}
@@ -116,7 +130,8 @@ func (e *edgeEntry) poisonedLocked(s *edgeSocket) {
 		return
 	}
 	s.ended, s.poisoned = true, true
-	s.inputs, s.next, s.unacked, s.tries = nil, s.acked+1, 0, 0
+	e.releaseLocked(s.inputs)
+	s.inputs, s.next, s.unacked, s.tries, s.delivered, s.inFlight = nil, s.acked+1, 0, 0, s.acked, 0
 	e.appendLocked(s, &dohost.LinkInput{Closing: &how})
 	s.hasSpace()
 	s.close(how)
@@ -137,8 +152,13 @@ func (e *edgeEntry) nextOf(l *edgeLink) (in *dohost.LinkInput, position string, 
 		if e.sockets[s.number] != s || s.delivered-s.acked >= uint64(len(s.inputs)) {
 			continue
 		}
-		in = s.inputs[s.delivered-s.acked]
+		next := s.inputs[s.delivered-s.acked]
+		if s.inFlight > 0 && s.inFlight+sizeOf(next) > maxInFlight {
+			continue // until an acknowledgment
+		}
+		in = next
 		s.delivered++
+		s.inFlight += sizeOf(in)
 		if in.Number == s.acked+1 {
 			s.tries++
 		}
@@ -164,7 +184,7 @@ func (l *edgeLink) receive(out *dohost.LinkOutput) {
 		return
 	}
 	if out.Position != "" {
-		if out.Position <= e.after {
+		if !out.After(e.after) {
 			return
 		}
 		e.after = out.Position
@@ -185,7 +205,8 @@ func (l *edgeLink) receive(out *dohost.LinkOutput) {
 func (e *edgeEntry) receiveLocked(s *edgeSocket, out *dohost.LinkOutput) {
 	if out.Gone {
 		if s.opening {
-			return // the object may accept it
+			s.gone = true // the object may accept it, or has ended it already
+			return
 		}
 		how := closing{Code: closeRestart, Reason: "the object does not have the socket"}
 		if out.Closing != nil {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -44,20 +43,22 @@ type edgeSocket struct {
 	opening   bool                // the client's handshake is not answered
 	ended     bool                // no input is added any more
 	poisoned  bool                // the end has replaced other inputs
+	gone      bool                // the object did not have it while it was opening
 	queued    bool                // in edgeLink.ready
 	inputs    []*dohost.LinkInput // that are not acknowledged: from acked+1 on
 	next      uint64              // number of the next input
 	acked     uint64              // number of the last input that is acknowledged
 	delivered uint64              // number of the last input that the link has delivered
 	unacked   int                 // bytes of inputs
+	inFlight  int                 // bytes of inputs that the link has delivered
 	tries     int                 // links over which inputs[0] was delivered
 
 	// mu guards the rest. No lock is taken while it is held, and it is not held during I/O.
 	mu          sync.Mutex
 	ws          *websocket.Conn // nil until it opens
 	conn        net.Conn        // of ws
-	frames      []dohost.Frame  // the first one is being written if inFlight
-	inFlight    bool
+	frames      []dohost.Frame  // the first one is being written if busy
+	busy        bool
 	unsent      int       // bytes of frames
 	progressAt  time.Time // when the client last took a frame, or began to wait
 	writing     bool      // write runs, or has closed
@@ -155,12 +156,18 @@ func (s *edgeSocket) read() closing {
 	for {
 		f, err := s.receive()
 		switch {
+		case err == errBusy:
+			s.close(closing{Code: closeBusy, Reason: "too many frames of clients wait"})
+			refused = true
 		case err == errNotUTF8:
+			s.entry.edge.reads.release(chargeOf(len(f.Data)))
 			s.close(closing{Code: closeNotUTF8, Reason: "the text frame is not valid UTF-8"})
 			refused = true
 		case err != nil:
 			return closingOf(err)
-		case !refused:
+		case refused:
+			s.entry.edge.reads.release(chargeOf(len(f.Data)))
+		default:
 			s.entry.add(s, f)
 		}
 		for s.entry.isFull(s) {
@@ -173,6 +180,9 @@ func (s *edgeSocket) read() closing {
 		}
 	}
 }
+
+// errBusy is the error for a frame that was discarded, since too many bytes wait.
+var errBusy = errors.New("cluster: too many frames of clients wait")
 
 // errNotUTF8 is the error for a text frame that RFC 6455 does not allow.
 var errNotUTF8 = errors.New("cluster: the text frame is not valid UTF-8")
@@ -187,7 +197,10 @@ func (s *edgeSocket) receive() (dohost.Frame, error) {
 	}
 	late := time.AfterFunc(frameTime+time.Duration(s.entry.rt.o.MaxFrame/frameRate)*time.Second, s.abort)
 	defer late.Stop()
-	data, err := io.ReadAll(r)
+	data, busy, err := s.readAll(r)
+	if err == nil && busy {
+		err = errBusy
+	}
 	if err == nil && kind == websocket.MessageText && !utf8.Valid(data) {
 		err = errNotUTF8
 	}
@@ -208,25 +221,33 @@ func (s *edgeSocket) push(f dohost.Frame) {
 	switch {
 	case s.closeFrame != nil || s.aborted:
 		return
-	case s.unsent > maxUnsent && s.ws != nil && time.Since(s.progressAt) > stuckAfter, s.unsent > 0 && s.unsent+n > maxHeld:
+	case s.unsent > maxUnsent && s.ws != nil && time.Since(s.progressAt) > stuckAfter, s.unsent > 0 && s.unsent+n > maxHeld,
+		s.unsent+n > freeUnsent && s.entry.edge.unsent.Load()+int64(n) > maxSends:
 		s.overflowLocked()
 	default:
 		if s.unsent == 0 {
 			s.progressAt = time.Now()
 		}
-		s.frames, s.unsent = append(s.frames, f), s.unsent+n
+		s.frames = append(s.frames, f)
+		s.countUnsent(n)
 	}
 	s.startWriterLocked()
+}
+
+// countUnsent changes the number of bytes that wait for the client. The caller holds mu.
+func (s *edgeSocket) countUnsent(n int) {
+	s.unsent += n
+	s.entry.edge.unsent.Add(int64(n))
 }
 
 // overflowLocked drops the frames that are not being written, and closes the connection.
 func (s *edgeSocket) overflowLocked() {
 	keep := 0
-	if s.inFlight {
+	if s.busy {
 		keep = 1
 	}
 	for _, f := range s.frames[keep:] {
-		s.unsent -= len(f.Data) + frameCost
+		s.countUnsent(-len(f.Data) - frameCost)
 	}
 	s.frames = append([]dohost.Frame(nil), s.frames[:keep]...)
 	s.closeFrame = &closing{Code: closeBusy, Reason: "the client does not read its frames fast enough"}
@@ -253,7 +274,8 @@ func (s *edgeSocket) abort() {
 }
 
 func (s *edgeSocket) abortLocked() {
-	s.aborted, s.frames, s.unsent, s.inFlight = true, nil, 0, false
+	s.countUnsent(-s.unsent)
+	s.aborted, s.frames, s.busy = true, nil, false
 	if s.silence != nil {
 		s.silence.Stop()
 		s.silence = nil
@@ -311,14 +333,14 @@ func (s *edgeSocket) nextFrame() (f *dohost.Frame, closeFrame *closing) {
 	if s.aborted {
 		return nil, nil
 	}
-	if s.inFlight {
-		s.progressAt, s.inFlight = time.Now(), false
-		s.unsent -= len(s.frames[0].Data) + frameCost
+	if s.busy {
+		s.progressAt, s.busy = time.Now(), false
+		s.countUnsent(-len(s.frames[0].Data) - frameCost)
 		s.frames[0] = dohost.Frame{}
 		s.frames = s.frames[1:]
 	}
 	if len(s.frames) > 0 {
-		s.inFlight = true
+		s.busy = true
 		next := s.frames[0]
 		return &next, nil
 	}

@@ -78,7 +78,7 @@ func (h *handshake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e := h.s.entry
 		switch {
 		case !rw.accepted:
-			e.refuse(h.s, !returned || rw.status == 0 || rw.status == http.StatusBadGateway)
+			e.refuse(h.s, !rw.hijacked && (!returned || rw.status == 0 || rw.status == http.StatusBadGateway))
 		case !e.accept(h.s):
 			unavailable(w, r)
 		case !returned: // a panic
@@ -99,6 +99,7 @@ type relayWriter struct {
 	http.ResponseWriter
 	status   int // 0 before the header
 	accepted bool
+	hijacked bool
 }
 
 // Unwrap is for http.ResponseController.
@@ -139,5 +140,6 @@ func (w *relayWriter) FlushError() error {
 
 // Hijack passes the connection to the host or the proxy: the object has accepted a socket that is not durable.
 func (w *relayWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	w.hijacked = true
 	return http.NewResponseController(w.ResponseWriter).Hijack()
 }

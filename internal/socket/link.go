@@ -152,9 +152,9 @@ func (l *Link) drain() {
 	}
 }
 
-// Deliver queues an input for the object. It waits while the read budget of the host is exhausted.
+// Deliver queues an input for the object. The edge bounds the inputs that wait.
 //
-// Errors: ErrClosed, budget.ErrExhausted, and a *LimitError for a frame that is too large. After an error the link has ended.
+// Errors: ErrClosed, and a *LimitError for a frame that is too large. After an error the link has ended.
 func (l *Link) Deliver(in *LinkInput) error {
 	err := l.deliver(in)
 	if err != nil {
@@ -167,16 +167,10 @@ func (l *Link) deliver(in *LinkInput) error {
 	if n := len(in.Frame.Data); int64(n) > l.table.frame {
 		return &objectstore.LimitError{What: "frame", Size: n, Limit: int(l.table.frame)}
 	}
-	lease := l.table.reads.Lease()
-	if err := lease.Reserve(l.done, int64(len(in.Frame.Data))); err != nil {
-		return err
-	}
 	e := &linkInput{link: l, in: *in, turnReleased: make(chan struct{})}
-	e.lease.Store(lease)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended {
-		lease.Release()
 		return runtime.ErrClosed
 	}
 	q := l.inputs[in.Socket]
@@ -203,7 +197,7 @@ func (l *Link) deliverAll(number uint64, q *inputQueue) {
 			return
 		}
 		for _, e := range waiting {
-			if !l.hasEnded() && !e.deliver() {
+			if !l.HasEnded() && !e.deliver() {
 				l.fail()
 			}
 			e.lease.Swap(nil).Release() // unless a handler has it
@@ -211,7 +205,8 @@ func (l *Link) deliverAll(number uint64, q *inputQueue) {
 	}
 }
 
-func (l *Link) hasEnded() bool {
+// HasEnded reports whether the link has ended.
+func (l *Link) HasEnded() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.ended
@@ -227,8 +222,23 @@ type linkInput struct {
 	once         sync.Once // closes turnReleased
 }
 
+// reserve counts the frame toward the read budget. It waits for the budget until the link ends.
+func (e *linkInput) reserve() bool {
+	lease := e.link.table.reads.Lease()
+	for lease.Reserve(e.link.done, int64(len(e.in.Frame.Data))) != nil {
+		if e.link.HasEnded() {
+			return false
+		}
+	}
+	e.lease.Store(lease)
+	return true
+}
+
 // deliver sends the event, and waits until the next one may be sent. It returns false if the event has not run.
 func (e *linkInput) deliver() bool {
+	if !e.reserve() {
+		return false
+	}
 	op, h := "socket message", e.link.table.host
 	if e.in.Closing != nil {
 		op = "socket closed"
@@ -297,4 +307,44 @@ func pause(d time.Duration, quit <-chan struct{}) bool {
 	case <-quit:
 		return false
 	}
+}
+
+// ForEach calls f for the numbers from 0 to n-1, limit at a time, and returns when all calls have ended or ctx has. A call that has not ended by
+// then continues. f must not panic.
+func ForEach(ctx context.Context, n, limit int, f func(i int)) {
+	slots := make(chan struct{}, limit)
+	var running sync.WaitGroup
+	for i := 0; i < n && ctx.Err() == nil; i++ {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		running.Go(func() {
+			defer func() { <-slots }()
+			f(i)
+		})
+	}
+	ended := make(chan struct{})
+	go func() {
+		running.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
+}
+
+// After reports whether a frame or a closing frame is later than a position: it has a greater one, or belongs to another history of the object.
+func (o *LinkOutput) After(position string) bool {
+	return !SameHistory(o.Position, position) || o.Position > position
+}
+
+// historyDigits is the length of the prefix of a position that names the history.
+const historyDigits = 8
+
+// SameHistory reports whether two positions can be compared.
+func SameHistory(a, b string) bool {
+	return len(a) >= historyDigits && len(b) >= historyDigits && a[:historyDigits] == b[:historyDigits]
 }

@@ -50,6 +50,8 @@ type Options struct {
 	Attachment []byte
 	Origins    []string // that may connect, in addition to the server's own
 	Access     any      // the caller's: see Conn.Access
+	// Since is when the object accepted it; zero means now.
+	Since time.Time
 }
 
 // Info describes a socket at one moment.

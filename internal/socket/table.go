@@ -146,7 +146,10 @@ func (t *Table) Accept(id runtime.ID, h *Handlers, o *Options) (*Conn, error) {
 // conn makes a socket.
 func (t *Table) conn(id runtime.ID, h *Handlers, o *Options) *Conn {
 	c := &Conn{
-		table: t, id: id, handlers: h, origins: o.Origins, access: o.Access, attachment: slices.Clone(o.Attachment), since: time.Now(),
+		table: t, id: id, handlers: h, origins: o.Origins, access: o.Access, attachment: slices.Clone(o.Attachment), since: o.Since,
+	}
+	if c.since.IsZero() {
+		c.since = time.Now()
 	}
 	for _, tag := range o.Tags {
 		if !slices.Contains(c.tags, tag) {
