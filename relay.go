@@ -134,9 +134,20 @@ func (r *relay) load(ctx context.Context, s *State) error {
 			s.received = row.Value.Last
 		}
 	}
+	foreign := 0
 	for row, err := range outputRows.All(ctx, s.Storage(), nil) {
 		if err != nil {
 			return err
+		}
+		if position := row.Value.Position; !socket.SameHistory(position, outputPosition(s.Epoch(), 0)) {
+			// Its sockets end: their edges know another history. The next load deletes the rest.
+			if foreign++; foreign <= maxTrimmed {
+				_, err = outputRows.Delete(ctx, s.Storage(), position)
+			}
+			if err != nil {
+				return err
+			}
+			continue
 		}
 		edges := slices.DeleteFunc(row.Value.edges(), func(edge string) bool { return r.counts[edge] == 0 })
 		r.outputs = append(r.outputs, relayedOutput{row.Value.Position, edges, row.Value.size()})

@@ -157,7 +157,7 @@ func (r *relay) backlog(ctx context.Context, st *State, edge, after string) (all
 		if err != nil {
 			return nil, err
 		}
-		if row.Value.Position <= after {
+		if p := row.Value.Position; p <= after || !socket.SameHistory(p, outputPosition(st.Epoch(), 0)) {
 			continue
 		}
 		if o := row.Value.output(edge); o != nil {

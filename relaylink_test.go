@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -232,6 +233,36 @@ func TestRelayTrimsOutputs(t *testing.T) {
 			r.send(r.a, text(fmt.Sprint(i)))
 		}
 		r.h.Advance(time.Second)
+		r.outputs(1)
+	})
+}
+
+// TestRelayDropsOutputsOfAnotherHistory has the row of an output from before a standby was promoted.
+func TestRelayDropsOutputsOfAnotherHistory(t *testing.T) {
+	type output struct {
+		Position string
+		To       []struct {
+			Edge    string
+			Numbers []uint64
+		}
+	}
+	rows := dohost.Collection[output]{Name: storedOutputs.Name, Key: func(o output) string { return o.Position }}
+	runRelay(t, &dohost.Handlers[tally]{}, func(r *relayTest) {
+		for _, fork := range []string{"00000000", "ffffffff"} {
+			r.do(func(ctx context.Context, o *tally) error {
+				row := output{Position: fork + strings.Repeat("0", 48)}
+				row.To = append(row.To, struct {
+					Edge    string
+					Numbers []uint64
+				}{"edge", []uint64{r.a.number}})
+				return rows.Insert(ctx, o.st.Storage(), row)
+			})
+		}
+		r.h.Kill()
+		for range 3 {
+			r.send(r.a, text("one"))
+		}
+		r.frames(r.a, "1 one new", "2 one new", "3 one new")
 		r.outputs(1)
 	})
 }

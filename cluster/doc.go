@@ -102,18 +102,19 @@
 //   - A socket is registered before its handshake is sent, and its number is taken under the lock under which a link lists the sockets. So an
 //     object can end the sockets with numbers below the next number that are missing in the list.
 //   - Only the newest link of an object changes its sockets: outputs of an earlier one are ignored.
-//   - Outputs with a position that is not greater than the last one are dropped, so each reaches a client once.
+//   - Outputs with a position that is not greater than the last one of the same history are dropped, so each reaches a client once.
 //   - Inputs of a socket have numbers without gaps. They are kept until they are acknowledged, and each link delivers them again, in order.
 //     The end of the connection is the last input. A socket is forgotten when its end is acknowledged, or when the object does not have it.
 //   - An input over which 5 links have ended is dropped with the rest, and its client is closed with 1011.
-//   - If a handshake ends without an answer, the object may have accepted it. The edge then replaces the link, and the object ends the socket.
+//   - If a handshake ends without an answer, the object may have accepted it. The edge then delivers the end of the socket.
 //     Without another socket there is no link, and the object ends the socket for that reason.
 //   - If there is no link for a minute, the clients are closed with 1012, and the object ends the sockets. Close of a node closes its clients
 //     with 1012, too, and delivers the ends for at most 5 s.
 //   - Only a node that knows the secret can link or name a relayed socket. The node of the object sends a random text with its response, and
 //     the edge signs that, so a captured request makes no link.
 //   - Bounds: 32,768 sockets of an object, with 64 KiB of a handshake and 128 MiB of all; 1 MiB and a frame of inputs for a socket, after which its
-//     client is not read; 32 MiB of frames for a client; 8 MiB of outputs for an edge on another node, after which the link ends.
+//     client is not read; 32 MiB of frames for a client; 8 MiB of outputs for an edge on another node, after which the link ends;
+//     64 KiB of inputs in flight for a socket; 256 MiB of frames from all clients of a node, and as much for them.
 //
 // # Time
 //

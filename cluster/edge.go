@@ -61,7 +61,7 @@ type edgeEntry struct {
 	running    bool      // run runs
 	after      string    // position of the last output that was received
 	link       *edgeLink // the newest one; outputs of others are ignored
-	relink     bool      // the object may have a socket that the edge does not have: the next link ends that
+	relink     bool      // the edge and the object may have different sockets: the next link compares them
 }
 
 type closing = dohost.Closing
