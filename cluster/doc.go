@@ -48,7 +48,8 @@
 //     Options.ReleaseTime. A node that has the log keeps the cell, however long its host takes to open. It also keeps the cell if it
 //     cannot open the cell's directory, which may contain records that the log has lost.
 //   - A node that cannot renew its record closes all of its cells before the record may have expired, so the cells are free for the
-//     nodes that the plan then names.
+//     nodes that the plan then names. A planner that renews an expired record waits for half the time to live before it plans: if the table
+//     was unavailable, all records have expired, and without the pause the first node to come back would become the owner of all cells.
 //   - The planner reassigns all cells of an ended node in one step. Other changes of owners, to balance the nodes or to drain one,
 //     move one cell at a time: the next move is planned once all cells are served by their Owners.
 //   - If the members stop changing, the numbers of cells of any two nodes soon differ by at most one, and only as many cells

@@ -52,8 +52,9 @@ type Node struct {
 	running sync.WaitGroup
 
 	// Of the node's goroutine.
-	sent    time.Time // of the last renewal that succeeded
-	failing bool      // the last tick has failed
+	sent     time.Time // of the last renewal that succeeded
+	rejoined time.Time // when a renewal began the last pause of the planner
+	failing  bool      // the last tick has failed
 
 	backoffUntil time.Time     // the node gets no cells until then
 	backoffTime  time.Duration // the duration of the last such time
@@ -131,6 +132,7 @@ const (
 	ticks    = 6 // likewise
 	tries    = 5 // to change the plan, in one tick
 	patience = 4 // times to live, for the acquisition of a log, in addition to ReleaseTime
+	steady   = 2 // times to live between two pauses of a planner, so that a node with a bad connection plans
 
 	firstBackoff   = 5 // times the wait for a log, so that other nodes without logs give the cells back before this one gets them again
 	longestBackoff = 50
@@ -185,7 +187,8 @@ func (n *Node) tick(ctx context.Context) error {
 	return nil
 }
 
-// renew writes the record. The node closes its cells if that does not succeed for five sixths of the time to live.
+// renew writes the record. The node closes its cells if that does not succeed for five sixths of the time to live. After that it does not
+// plan for half the time to live: the other nodes renew their records until then, if the table was unavailable to them, too.
 func (n *Node) renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, n.o.TTL/renewals)
 	defer cancel()
@@ -196,6 +199,9 @@ func (n *Node) renew(ctx context.Context) error {
 	n.sent = sent
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.expired && n.expiry != nil && time.Since(n.rejoined) > steady*n.o.TTL {
+		n.rejoined = time.Now()
+	}
 	left := n.o.TTL*(ticks-1)/ticks - time.Since(sent)
 	n.expired = left <= 0
 	if n.expiry == nil {
@@ -240,7 +246,7 @@ func (n *Node) agree(ctx context.Context) (s Snapshot, err error) {
 			keep(cells)
 		}
 		p := s.Plan.report(n.self.ID, cells, n.drain.Load(), backsOff)
-		if n.isPlanner(s.Members) {
+		if n.isPlanner(s.Members) && time.Since(n.rejoined) >= n.o.TTL/renewals+n.o.TTL/ticks {
 			p = Next(p, s.Members)
 		}
 		if s.Revision != 0 && p.Equal(s.Plan) {

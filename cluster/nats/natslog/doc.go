@@ -48,7 +48,8 @@
 // ahead, counted from the sending of the last renewal that was acknowledged. All leases of the node become invalid with it, for good: a renewal
 // that is acknowledged later extends only the key, as does one whose answer was lost. The first write of a key expects no revision, so the
 // servers may accept one that arrives after the end of its session. Then the node counts as a member, and its cells are not free, until that
-// key has expired as well. A node whose session has ended begins another one, and acquires its cells again.
+// key has expired as well. A node whose session has ended begins another one, marks the key of the ended one as deleted, and acquires its
+// cells again.
 //
 // So two leases of a cell are valid at one time only if clocks run at different rates, if the leadership of the bucket moves between
 // servers whose clocks differ by more than half a second, or if a machine was suspended and both of its clocks stand still. Even then the

@@ -161,14 +161,17 @@ const electionTime = 15 * time.Second
 
 // The times of requests to the servers.
 const (
-	answerTime = 2 * time.Second
-	retryTime  = 100 * time.Millisecond
+	answerTime      = 2 * time.Second
+	firstAnswerTime = 500 * time.Millisecond
+	retryTime       = 100 * time.Millisecond
 )
 
-// persist repeats a request for as long as an election may take, while the servers do not answer or have no leader.
+// persist repeats a request for as long as an election may take, while the servers do not answer or have no leader. A request that arrives
+// during an election is lost, so the first attempts are short.
 func (l *Log) persist(ctx context.Context, request func(context.Context) error) error {
-	for begun := time.Now(); ; {
-		attempt, cancel := context.WithTimeout(ctx, answerTime)
+	wait := firstAnswerTime
+	for begun := time.Now(); ; wait = min(wait*5/4, answerTime) {
+		attempt, cancel := context.WithTimeout(ctx, wait)
 		err := request(attempt)
 		cancel()
 		switch {

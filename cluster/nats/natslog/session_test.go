@@ -498,3 +498,27 @@ func TestLeaseThatIsLostEndsTheSessionOfOneLog(t *testing.T) {
 	o.lose()
 	<-o.session.renewed
 }
+
+// TestNodeThatBeginsAgainHasItsCellsAtOnce ends the session of a node long before the key expires.
+func TestNodeThatBeginsAgainHasItsCellsAtOnce(t *testing.T) {
+	t.Parallel()
+	o := unhurried
+	o.LeaseTime = 10 * patience
+	a := joinNode(t, natstest.Start(t, 1, "always"), "main", o)
+	l := a.log(t, 0)
+	first := acquire(t, l)
+	a.session().lose()
+	a.renew(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	second, err := l.Acquire(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first.Valid() || !second.Valid() {
+		t.Errorf("the first lease is valid: %v, the second one: %v", first.Valid(), second.Valid())
+	}
+	if members := read(t, a.Table).Members; len(members) != 1 || members[0] != a.member {
+		t.Errorf("the members are %v", members)
+	}
+}

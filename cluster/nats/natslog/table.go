@@ -147,7 +147,8 @@ func (t *Table) Renew(ctx context.Context, m cluster.Member) error {
 	return nil
 }
 
-// begin begins a session. The caller has the turn.
+// begin begins a session, and ends the former one: the servers may take some seconds to let its key expire after an election, and its cells
+// are not free until then. The caller has the turn.
 func (t *Table) begin(ctx context.Context) error {
 	t.mu.Lock()
 	former := t.own
@@ -165,6 +166,9 @@ func (t *Table) begin(ctx context.Context) error {
 	err := t.next.begin(ctx)
 	if err == nil {
 		t.setSession(t.next)
+		if former != nil {
+			_ = former.end(ctx) // otherwise its key expires
+		}
 		t.hint()
 	}
 	if err == nil || errors.Is(err, sharedlog.ErrFenced) {
