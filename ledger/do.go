@@ -248,7 +248,7 @@ func (o *task) interrupted(ctx context.Context, ev work.Event, failed error) (js
 		o.row.Doubt = true
 		return o.run(ctx, ev)
 	case eff == work.None && next.State == work.Dead:
-		return nil, o.giveUp(ctx, ev, failed, false)
+		return nil, o.endUnknown(ctx, ev, failed, false)
 	}
 	return nil, o.impossible(ev)
 }
@@ -265,8 +265,9 @@ func (o *task) pause(ctx context.Context, failed error) error {
 	return nil
 }
 
-// giveUp makes the operation unknown by an event.
-func (o *task) giveUp(ctx context.Context, ev work.Event, cause error, again bool) error {
+// endUnknown makes the operation unknown by an event, and reports that unless it was unknown before. It returns an [UnknownError], or the error
+// of the write.
+func (o *task) endUnknown(ctx context.Context, ev work.Event, cause error, again bool) error {
 	if !again {
 		o.counts.unknown = 1
 	}
@@ -339,7 +340,7 @@ func (o *task) ask(ctx context.Context, ev work.Event, failed error) (json.RawMe
 	if findErr != nil {
 		o.row.Error = clip(findErr.Error(), maxError)
 	}
-	return nil, o.giveUp(ctx, work.Event{Kind: work.HookReturned, Failed: true, Final: true}, errors.Join(failed, findErr), ev.Kind == work.Retry)
+	return nil, o.endUnknown(ctx, work.Event{Kind: work.HookReturned, Failed: true, Final: true}, errors.Join(failed, findErr), ev.Kind == work.Retry)
 }
 
 // apply changes the row by an event, without writing it.
