@@ -22,7 +22,7 @@ const (
 	maxDurableFrame = 1 << 20
 )
 
-// relay has the durable sockets of an object that a host knows. Events of the object change it with the turn, as their rows.
+// relay has the durable sockets of an object of the host. Events of the object change the relay with the turn, in the same way as the rows.
 type relay struct {
 	host     *Host
 	id       ID
@@ -332,7 +332,8 @@ func (r *relay) push(edge string, o *LinkOutput) {
 	}
 }
 
-// endSockets ends sockets by events of the object, one after the other, and tells their edges. Other events follow. It returns immediately.
+// endSockets ends sockets by events of the object, one after the other, and sends the ends to their edges. Other events follow. It returns
+// immediately.
 func (r *relay) endSockets(all []*relayed, how Closing, then ...runtime.Handler) {
 	events := make([]runtime.Handler, len(all), len(all)+len(then))
 	for i, s := range all {

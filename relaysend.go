@@ -124,7 +124,7 @@ func (r *relay) nextPosition() string {
 	return outputPosition(r.epoch, r.last)
 }
 
-// keep notes an output. If its object has too many, the sockets of the edge that holds them up end.
+// keep adds an output to the outputs in memory. If the object has too many, the sockets of the edges that have not received the oldest one end.
 func (r *relay) keep(row *outputRow) {
 	for _, edge := range r.add(row) {
 		how := Closing{Code: CloseBusy, Reason: "too many frames wait for the client"}
@@ -192,7 +192,7 @@ func (r *relay) discard(position string) {
 	r.outputs = slices.Delete(r.outputs, i, i+1)
 }
 
-// maxTrimmed is the number of rows that an event deletes at most.
+// maxTrimmed bounds the rows that an event deletes.
 const maxTrimmed = 64
 
 // trim deletes the rows of the oldest outputs that all of their edges have received. If it fails, a later event tries again. If the caller's

@@ -32,9 +32,10 @@ import (
 //
 // Invariants:
 //
-//   - An input is handled in order and at most once, and lost only with its edge. An event that ends before its first batch is durable
+//   - An input is handled in order and at most once. It is lost only with its edge or its socket: the object ends the socket, or the edge ends it
+//     after repeated deliveries without an acknowledgment. An event that ends before its first batch is durable
 //     has no effect, and its input is delivered again.
-//   - An output reaches the edge in the order of release, once, and only after its batch is durable. It is lost only with the edge.
+//   - An output reaches the edge in the order of release, once, and only after its batch is durable. It is lost only with the edge or the socket.
 //   - A socket without a link ends after linkTimeout, with Closed.
 
 // RelayHeader is the header of the response to a request with [RelayRequest]: the object has accepted a durable socket, and its row is
@@ -49,14 +50,16 @@ type RelayedSocket struct {
 
 // LinkOptions are the options of [Host.LinkSockets].
 type LinkOptions struct {
+	// Edge is the name of the edge: see [RelayedSocket]. Required.
 	Edge string
-	// Sockets are all sockets of the object that the edge has, including handshakes that are not answered yet. The object's
-	// sockets of the edge that are missing here, and have a number below Next, end.
+	// Sockets are all sockets of the object that the edge has, including handshakes that are not answered yet; at most [MaxSockets]. The
+	// object's sockets of the edge that are missing here, and have a number below Next, end.
 	Sockets []LinkedSocket
 	Next    uint64 // the number of the next socket of the edge
 	// After is the position of the last output that the edge has received; empty if there was none.
 	After string
-	// Send gets the outputs for the edge, one at a time. It must not block, and not call the link. It may be called before LinkSockets has returned.
+	// Send gets the outputs for the edge, one at a time. It must not block, and not call the link. It may be called before LinkSockets has
+	// returned. Required.
 	Send func(*LinkOutput)
 }
 
@@ -65,7 +68,7 @@ type LinkedSocket struct {
 	Number uint64
 	// Opening reports that the client's handshake has not been answered yet: then the object need not have the socket.
 	Opening bool
-	// Handshake is the client's request. The Authorize function of the class decides about it again.
+	// Handshake is the client's request. The Authorize function of the class decides about it again; without it the socket is refused.
 	Handshake *http.Request
 }
 
@@ -102,7 +105,8 @@ type SocketLink struct {
 }
 
 // LinkSockets makes the link of an edge to an object. It waits for the object, which it wakes, and replaces the
-// earlier link of the edge. If the class has an Authorize function, it decides about each socket again, and a refused socket ends.
+// earlier link of the edge. If the class has an Authorize function, it decides about each socket again, at most 64 at a time, and a refused
+// socket ends. A socket without a decision after 10 s for all of them ends, too.
 //
 // Errors: [ErrNotFound] for a class without durable sockets, [ErrMisuse] for options out of range, and the errors of a call of the object.
 func (h *Host) LinkSockets(ctx context.Context, id ID, o *LinkOptions) (*SocketLink, error) {
@@ -130,7 +134,8 @@ func (h *Host) LinkSockets(ctx context.Context, id ID, o *LinkOptions) (*SocketL
 	return l, nil
 }
 
-// Done is closed when the link has ended: by Close, by a newer link, with the incarnation of the object, or with the host. The edge then links again.
+// Done is closed when the link has ended: by Close, by an error of Deliver, by a newer link, with the host, or with the incarnation of the
+// object. An eviction for being idle or to save memory does not end the link. The edge then links again.
 func (l *SocketLink) Done() <-chan struct{} { return l.link.Done() }
 
 // Close ends the link. The sockets stay, and end if no other link is made within 30 s.
@@ -139,7 +144,7 @@ func (l *SocketLink) Close() {
 	l.relay.unlink(l)
 }
 
-// Acknowledge tells the object that the edge has received all outputs up to a position.
+// Acknowledge records that the edge has received all outputs up to a position: the object may delete their rows.
 func (l *SocketLink) Acknowledge(position string) { l.relay.acknowledge(l.edge, position) }
 
 // Deliver delivers an input to the object. Inputs of one socket must be delivered in their order. It returns before the object has handled the

@@ -201,7 +201,7 @@ func (w *watcher) catchUp(ctx context.Context, end Position) error {
 			err = errReset // a DeleteAll of the changes
 		}
 		if err == nil {
-			err = w.giveUpTurn(ctx)
+			err = w.releaseTurn(ctx)
 		}
 		if err != nil {
 			return err
@@ -313,11 +313,11 @@ func (w *watcher) wait(ctx context.Context) error {
 	if err != nil || waited {
 		return err
 	}
-	return w.giveUpTurn(ctx)
+	return w.releaseTurn(ctx)
 }
 
-// giveUpTurn commits the writes of the loop, and lets the object's other events run.
-func (w *watcher) giveUpTurn(ctx context.Context) error {
+// releaseTurn commits the writes of the loop, releases the turn, so that the events in the turn queue run, and reacquires it.
+func (w *watcher) releaseTurn(ctx context.Context) error {
 	return runtime.Wait(ctx, func(ctx context.Context) error { return context.Cause(ctx) })
 }
 

@@ -60,7 +60,7 @@ type CrashLoop struct {
 // parked. The first death after a charged run does not count: that run may have begun together with others.
 const MaxDeaths = 6
 
-// MustCharge reports whether a run must be charged before it begins: that of a suspect, and that of a delivery with
+// MustCharge reports whether a run must be charged before it begins: the run of a suspect, and the run of a delivery with
 // Delivery.Charge.
 func MustCharge(s objectstore.Slot, delivery bool) bool { return delivery || s.Suspect() }
 
@@ -135,8 +135,9 @@ const deathMax = 1024 * time.Second
 // doubling. It grows further than Backoff, since each run may end the whole host.
 func deathDelay(n int) time.Duration { return backoff.Delay(n-2, backoffFirst, deathMax) }
 
-// SetByConstructor returns the slot of an alarm that the constructor has set during the delivery of the alarm of
-// another slot, with the counts of that slot, and whether there is one. It repeats that alarm, if its run is interrupted or fails.
+// SetByConstructor returns the slot s of the present alarm, for a delivery of the alarm of the slot delivered. If the constructor has set the
+// alarm during the delivery, the slot inherits the counts of delivered, and inherits is true. The new alarm repeats the delivered one if
+// that one's run is interrupted or fails.
 func SetByConstructor(s, delivered objectstore.Slot) (next objectstore.Slot, inherits bool) {
 	if s.Generation == delivered.Generation {
 		return s, false

@@ -13,9 +13,9 @@ type Config struct {
 	// Classes reads which classes have alarms in the durable index. It may return a class twice,
 	// and classes without alarms.
 	Classes func(ctx context.Context) ([]string, error)
-	// Window reads the durable index of a class, or with an empty class that of the
-	// suspects, in order of due time and object, after a position; fewer than limit mean
-	// the end.
+	// Window reads the durable index of a class, or with an empty class the index of
+	// the suspects, in order of due time and object, after a position; fewer than limit
+	// mean the end.
 	Window func(ctx context.Context, class string, after objectstore.AlarmPos, limit int) ([]objectstore.Alarm, objectstore.AlarmPos, error)
 	// StartAlarms reads the alarms of a class that are delivered when the host starts as well, in
 	// order of name, after a name. Nil if there are none.
@@ -29,7 +29,8 @@ type Config struct {
 	CrashLoop CrashLoop
 	// Step is called before each search for due alarms, and may block. Tests set it; it is nil in production.
 	Step func()
-	// OnError is called with the error of a failed read, which is tried again after a second.
+	// OnError is called with the error of a failed read, by the goroutine of the Scheduler. All
+	// reads pause for a second after it. Nil ignores the error.
 	OnError func(error)
 	// Limit bounds the alarms in memory; 8,192. The classes that have alarms share it equally,
 	// but each may have at least 256.
@@ -47,9 +48,9 @@ type Config struct {
 	MaxSleep time.Duration
 }
 
-// Scheduler delivers alarms when they are due: never early by the wall clock, at
-// least once, at most one of an object at a time. One goroutine does the work. All
-// methods may be called from any goroutine.
+// Scheduler delivers alarms when they are due: never early by the wall clock, apart
+// from Config.StartAlarms; at least once; and at most one of an object at a time. One
+// goroutine does the work. All methods may be called from any goroutine.
 type Scheduler struct {
 	cfg  Config
 	now  func() time.Time // the wall clock
@@ -161,7 +162,8 @@ func (s *Scheduler) post(ms ...message) {
 	}
 }
 
-// Pending returns how many alarms wait in memory, and when the next one is due.
+// Pending returns how many alarms wait in memory, and when the next of those in queues is due;
+// the zero time if there is none. Deliveries that are out do not count.
 func (s *Scheduler) Pending() (inMemory int, next time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

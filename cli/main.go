@@ -56,7 +56,8 @@ type App struct {
 	// Serve are the names of the classes that the public listener of dohost serve serves. Nil means
 	// all classes except classes that are used only as sub-agents: see [web.Roots]. The admin listener
 	// serves all.
-	Serve    []string
+	Serve []string
+	// Commands are further commands.
 	Commands []Command
 	// Questions are suggestions of the page of dohost serve for the agents of a class, by its name.
 	Questions map[string][]string
@@ -88,17 +89,17 @@ type Command struct {
 var ErrReported = errors.New("reported")
 
 // Main runs the command that the process's arguments name, over these classes, and
-// exits.
+// exits: see [App.Main].
 func Main(classes ...dohost.Class) { App{Classes: classes}.Main() }
 
-// Main runs the command that the arguments of the process name, and exits: with 2 if the arguments cannot be parsed, with 1
-// if the command failed, also because of the value of a flag.
+// Main runs the command that the arguments of the process name, and exits: with 2 if the arguments cannot be parsed, or the flags of one of
+// App.Commands are declared wrongly; with 1 if the command failed, also if it refuses the value of a flag; and otherwise with 0.
 func (a App) Main() {
 	os.Exit(a.Run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
 // Run is [App.Main] with arguments and streams of the caller, for instance in a test of [App.Commands]. It returns the
-// exit status, and reports every error on the stream of errors. A command that serves or waits ends with ctx. Commands
+// exit status, and reports every error but [ErrReported] on the stream of errors. A command that serves or waits ends with ctx. Commands
 // of one process that serve must not run concurrently: they handle its signals.
 func (a App) Run(ctx context.Context, args []string, in io.Reader, out, errors io.Writer) (status int) {
 	return a.run(ctx, args, stdio{in, out, errors})

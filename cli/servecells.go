@@ -23,8 +23,8 @@ import (
 // Cells is a [SharedLog] that can divide the objects among the cells of several nodes.
 type Cells interface {
 	SharedLog
-	// OpenCells returns the options of a node, or nil if the flags choose one host. The command sets Open, ReleaseTime and Logger, and
-	// Advertise if it is empty. log gets warnings.
+	// OpenCells returns the options of a node, or nil if the flags choose one host. The command sets Open, Cell, ReleaseTime and Logger, and
+	// Cells and Advertise if they are zero. log gets warnings.
 	OpenCells(ctx context.Context, log *slog.Logger) (*cluster.Options, error)
 }
 

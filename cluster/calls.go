@@ -103,8 +103,11 @@ var errNotServed = errors.New("cluster: no node serves the object at the moment"
 // errElsewhere is the error of a call that has reached a node without the object.
 var errElsewhere = &dohost.PublicError{Message: "cluster: another node has the object", Code: "elsewhere", Status: http.StatusMisdirectedRequest}
 
-// InvokeRemote implements [dohost.Remote]: it sends a call to the node that serves the cell of the object, once. It refuses a call with
-// ErrOverloaded while 256 other calls of this node wait for the object, or 2048 for all objects.
+// InvokeRemote implements [dohost.Remote]: it sends a call to the node that serves the cell of the object, once, or calls the host of the cell
+// on this node. An attempt takes at most 20 s. The argument of a call to another node has at most 16 MiB, and its answer 17 MiB.
+//
+// Errors: a *[dohost.Error], with its Outcome: [dohost.ErrOverloaded] while 256 other calls of this node wait for the object, or 2,048 for all
+// objects; an error with the code "elsewhere" if the other node does not have the cell; and an error if no node serves the cell.
 func (n *Node) InvokeRemote(ctx context.Context, c *dohost.RemoteCall) (answer []byte, err error) {
 	client, end, err := n.calls.begin(c.ID)
 	if err != nil {

@@ -47,13 +47,14 @@
 //     time. The period begins when no other node reports serving the cell, and is longer than a regular Open and Close: see
 //     Options.ReleaseTime. A node that has the log keeps the cell, however long its host takes to open. It also keeps the cell if it
 //     cannot open the cell's directory, which may contain records that the log has lost.
-//   - A node that cannot renew its record closes all of its cells before the record may have expired, so the cells are free for the
-//     nodes that the plan then names. A planner that renews an expired record waits for half the time to live before it plans: if the table
-//     was unavailable, all records have expired, and without the pause the first node to come back would become the owner of all cells.
+//   - A node that has not renewed its record for five sixths of the time to live begins to close all of its cells, so the cells soon are
+//     free for the nodes that the plan names after the record has expired. A planner that renews an expired record waits for half the time
+//     to live before it plans: if the table was unavailable, all records have expired, and without the pause the first node to come back
+//     would become the owner of all cells.
 //   - The planner reassigns all cells of an ended node in one step. Other changes of owners, to balance the nodes or to drain one,
 //     move one cell at a time: the next move is planned once all cells are served by their Owners.
-//   - If the members stop changing, the numbers of cells of any two nodes soon differ by at most one, and only as many cells
-//     move as that requires.
+//   - If the members stop changing, the numbers of cells of any two nodes that neither drain nor back off soon differ by at most one, and
+//     only as many cells move as that requires.
 //   - A request is passed on at most two times, and reaches a host at most once. The router resends it only if it could not connect,
 //     so no byte of the request was sent.
 //   - A request counts as passed on by a node only if it is signed with the secret of the cluster. A request with a wrong signature is
@@ -100,22 +101,33 @@
 // edge makes a new link when one has ended, to the node that serves the cell by then.
 //
 //   - The numbers of sockets grow, and the name of an edge is the id of its process, so no two sockets have the same name.
-//   - A socket is registered before its handshake is sent, and its number is taken under the lock under which a link lists the sockets. So an
+//   - The edge registers a socket before it sends the handshake. One lock guards the next number and the list of sockets that a link sends. So an
 //     object can end the sockets with numbers below the next number that are missing in the list.
 //   - Only the newest link of an object changes its sockets: outputs of an earlier one are ignored.
 //   - Outputs with a position that is not greater than the last one of the same history are dropped, so each reaches a client once.
-//   - Inputs of a socket have numbers without gaps. They are kept until they are acknowledged, and each link delivers them again, in order.
-//     The end of the connection is the last input. A socket is forgotten when its end is acknowledged, or when the object does not have it.
-//   - An input over which 5 links have ended is dropped with the rest, and its client is closed with 1011.
+//   - Inputs of a socket have numbers without gaps. The edge keeps them until the object acknowledges them, and each link delivers them again, in
+//     order. The end of the connection is the last input. The edge forgets a socket when the object has acknowledged its end, or does not have it.
+//   - If 5 links end after they have delivered an input that is not acknowledged, the edge drops all inputs of the socket, and closes its
+//     client with 1011.
 //   - If a handshake ends without an answer, the object may have accepted it. The edge then delivers the end of the socket.
 //     Without another socket there is no link, and the object ends the socket for that reason.
-//   - If there is no link for a minute, the clients are closed with 1012, and the object ends the sockets. Close of a node closes its clients
+//   - If there is no link for a minute, the edge closes the clients with 1012, and the object ends the sockets. Close of a node closes its clients
 //     with 1012, too, and delivers the ends for at most 5 s.
 //   - Only a node that knows the secret can link or name a relayed socket. The node of the object sends a random text with its response, and
 //     the edge signs that, so a captured request makes no link.
-//   - Bounds: 32,768 sockets of an object, with 64 KiB of a handshake and 128 MiB of all; 1 MiB and a frame of inputs for a socket, after which its
-//     client is not read; 32 MiB of frames for a client; 8 MiB of outputs for an edge on another node, after which the link ends;
-//     64 KiB of inputs in flight for a socket; 256 MiB of frames from all clients of a node, and as much for them.
+//
+// The bounds of an edge. A frame from a client counts 128 bytes more than its data for its socket, and 4 KiB less for the node; a frame for a
+// client counts 64 bytes more:
+//
+//	sockets of an object              32,768        then the status 503
+//	a handshake                       64 KiB        likewise
+//	all handshakes of an object       128 MiB       likewise
+//	inputs of a socket                1 MiB         then the edge reads no further frame of the client
+//	inputs in flight of a socket      64 KiB        or one input; then the others wait
+//	frames for a client               32 MiB        then the client is closed with 1013; after 10 s without progress at 1 MiB
+//	outputs for an edge elsewhere     8 MiB         or one output; then the link ends after these
+//	frames from all clients           256 MiB       then a frame waits 10 s, and its client is closed with 1013
+//	frames for all clients            256 MiB       then a client with more than 64 KiB is closed with 1013
 //
 // # Time
 //

@@ -14,7 +14,7 @@ import (
 // The bounds of an edge.
 const (
 	maxHandshake  = 64 << 10  // bytes of a client's request for a durable socket
-	maxHandshakes = 128 << 20 // bytes of those requests for one object
+	maxHandshakes = 128 << 20 // bytes of these requests for one object
 	edgeCloseTime = 5 * time.Second
 )
 

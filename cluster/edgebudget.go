@@ -12,8 +12,8 @@ import (
 const (
 	maxReads   = 256 << 20 // of frames that are being read, or are not acknowledged
 	maxSends   = 256 << 20 // of frames that wait for clients
-	freeBytes  = 4 << 10   // of a frame, that are not counted
-	freeUnsent = 64 << 10  // of a client, that may wait beyond maxSends
+	freeBytes  = 4 << 10   // bytes of each frame that maxReads does not count
+	freeUnsent = 64 << 10  // bytes that may wait for a client even beyond maxSends
 	budgetWait = 10 * time.Second
 	firstRead  = 512 // bytes of the first buffer for a frame
 )

@@ -121,8 +121,8 @@ func (e *edgeEntry) begin(l *edgeLink) *dohost.LinkOptions {
 	return o
 }
 
-// poisonedLocked ends a socket with a first input that ends each link, and drops its inputs. If that input is the end of the socket, it
-// removes the socket.
+// poisonedLocked ends a socket after maxTries links have ended with its first input, and drops its inputs. If that input is the end of the
+// socket, it removes the socket.
 func (e *edgeEntry) poisonedLocked(s *edgeSocket) {
 	how := closing{Code: closeFailed, Reason: "a message could not be delivered"}
 	if s.inputs[0].Closing != nil {
@@ -138,8 +138,7 @@ func (e *edgeEntry) poisonedLocked(s *edgeSocket) {
 }
 
 // nextOf returns an input to deliver, or nil, and a position to acknowledge, or "". If there is neither, and an acknowledgment is due later,
-// wait is the time until then. done reports that the link
-// is to be closed after the acknowledgment.
+// wait is the time until then. done reports that the caller closes the link after the acknowledgment.
 func (e *edgeEntry) nextOf(l *edgeLink) (in *dohost.LinkInput, position string, wait time.Duration, done bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

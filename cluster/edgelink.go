@@ -15,7 +15,7 @@ const (
 	longestLinkPause = 500 * time.Millisecond
 	steadyLink       = time.Second      // a link that lasts so long makes the pause short again
 	linkTime         = 20 * time.Second // of an attempt
-	linkWait         = time.Minute      // without a link, after which the clients are closed
+	linkWait         = time.Minute      // without a link; then the edge closes the clients
 )
 
 // SocketHost is a [Host] with durable sockets. A *dohost.Host has this method.
@@ -105,7 +105,7 @@ func (e *edgeEntry) run(ctx context.Context) {
 	}
 }
 
-// noteUnlinked logs that clients are closed.
+// noteUnlinked logs that the edge closes the clients of an object that it cannot reach.
 func (e *edgeEntry) noteUnlinked(err error) {
 	if skipped, ok := e.rt.failures.next(); ok {
 		e.rt.node.log.Warn("the clients of an object are disconnected, since it cannot be reached", "object", e.id, "error", err, "not_logged", skipped)

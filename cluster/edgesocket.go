@@ -18,7 +18,7 @@ import (
 
 // The bounds of a client's connection: the same as in internal/socket.
 const (
-	maxUnsent    = 1 << 20  // bytes that may wait for a client that takes nothing
+	maxUnsent    = 1 << 20  // bytes that may wait longer than stuckAfter for a client that takes nothing
 	maxHeld      = 32 << 20 // bytes that may wait for a client
 	stuckAfter   = 10 * time.Second
 	pingInterval = 30 * time.Second

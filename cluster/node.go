@@ -60,8 +60,10 @@ type Node struct {
 	backoffTime  time.Duration // the duration of the last such time
 }
 
-// Start makes this process a node. It fails if an option is invalid, or if the table cannot be reached, or has another number of cells. Close ends the node; the end of
-// ctx does not.
+// Start makes this process a node. While the table returns an error that wraps [sharedlog.ErrUnavailable], Start tries again, six times in
+// Options.TTL, until ctx ends. Close ends the node; the end of ctx after the return of Start does not.
+//
+// Errors: an error for an invalid option, and for a plan with another number of cells; the other errors of the table; the cause of ctx.
 func Start(ctx context.Context, o *Options) (*Node, error) {
 	options, err := o.check()
 	if err != nil {
@@ -336,9 +338,12 @@ func (n *Node) checkDrained(s *Snapshot) {
 	}
 }
 
-// Close closes the durable sockets of the clients of this node with 1012, for 5 s at most. Then it closes all cells, waits without a limit until their hosts are closed, and deletes the record of the node. Until then it renews the
-// record, on which the leases of the hosts may depend, and gives each cell back when its host is closed, if another node does not drain.
-// ctx and the time to live bound only the deletion, whose error it returns. It may be called more than once.
+// Close closes the durable sockets of the clients of this node with 1012, for 5 s at most. Then it closes all cells, waits without a limit
+// until their hosts are closed, and deletes the record of the node. Until then it renews the record, on which the leases of the hosts may
+// depend, and gives each cell back when its host is closed, if another node does not drain. ctx and the time to live bound only the deletion.
+// Close may be called more than once.
+//
+// Errors: the error of Table.Leave.
 func (n *Node) Close(ctx context.Context) error {
 	n.drain.Store(true)
 	n.mu.Lock()

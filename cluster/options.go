@@ -14,28 +14,32 @@ import (
 	"github.com/dohost/dohost/sharedlog"
 )
 
-// MinSecret is the smallest length of a secret in bytes.
+// MinSecret is the smallest length of a secret: 16 bytes.
 const MinSecret = minSecret
 
-// Options of a node. The node calls Log and Open from several goroutines, but for each cell from one at a time.
+// Options are the options of a node. The node calls Log and Open from several goroutines, but for each cell from one at a time.
 type Options struct {
 	// Table has the members and the plan. Required.
 	Table Table
-	// TTL is the time to live of the records of Table. The node renews its record three times in it, and reads the table six times.
+	// TTL is the time to live of the records of Table. The node renews its record three times in it, and reads the table six times. Required.
 	TTL time.Duration
-	// Cells is the number of cells of a new cluster. Start returns an error if the cluster has another number. Zero means DefaultCells.
+	// Cells is the number of cells of a new cluster, 1 to MaxCells. Start returns an error if the cluster has another number. Zero means
+	// DefaultCells.
 	Cells int
-	// Advertise is the URL of this node for other nodes, such as http://10.0.0.7:8787. A loopback address is for tests on one machine.
+	// Advertise is the URL of this node for other nodes, with http or https and without a path, such as http://10.0.0.7:8787. A loopback
+	// address is for tests on one machine: Start logs a warning. Required.
 	Advertise string
 	// ReleaseTime is the longest time that a node regularly needs to release a log: for an Open that has begun, and then for Close. A node
 	// waits for a log this long and four times TTL, before it gives the cell back, and gets no cells for a while.
 	ReleaseTime time.Duration
-	// Secret signs the requests that nodes pass on, and calls of objects. It is the same on all nodes, and has at least MinSecret bytes.
+	// Secret signs the requests that nodes pass on, calls of objects, and links of durable sockets. It is the same on all nodes, and has at
+	// least MinSecret bytes. Required.
 	Secret []byte
 	// Log returns the log of a cell. It may be called several times for each. The leases of the logs may end with the record in Table: the node
-	// calls Log after the first Renew, and has released all leases before Leave.
+	// calls Log after the first Renew, and has released all leases before Leave. Required.
 	Log func(ctx context.Context, cell int) (sharedlog.Log, error)
-	// Open opens the host of a cell on a lease. remote is the node, for dohost.Options.Remote. If Open fails, the node releases the lease.
+	// Open opens the host of a cell on a lease. remote is the node, for dohost.Options.Remote. If Open fails, the node releases the lease, and
+	// acquires the log again after a pause of 1 s, doubled for each further failure, up to 1 min. Required.
 	Open func(cell int, lease sharedlog.Lease, remote dohost.Remote) (Host, error)
 	// Cell returns the cell of an object, for calls of objects. It is called concurrently. Nil means [CellOf].
 	Cell func(id dohost.ID) int

@@ -16,11 +16,11 @@ type Member struct {
 // Plan is the plan of a cluster: see the comment of the package.
 type Plan struct {
 	Cells      []Cell   `json:"cells"`
-	Draining   []string `json:"draining,omitempty"`   // nodes that end, sorted
+	Draining   []string `json:"draining,omitempty"`   // nodes that drain or close, sorted
 	BackingOff []string `json:"backingOff,omitempty"` // nodes that could not acquire logs, and should have no cells for a while, sorted
 }
 
-// NewPlan returns the plan of a new cluster. Its cells have no owners.
+// NewPlan returns the plan of a new cluster. Its cells have no owners. The number of cells is 1 to MaxCells; another one is an error.
 func NewPlan(cells int) (Plan, error) {
 	if cells < 1 || cells > MaxCells {
 		return Plan{}, fmt.Errorf("cluster: %d cells: want 1 to %d", cells, MaxCells)
@@ -40,7 +40,8 @@ func (p Plan) Equal(other Plan) bool {
 
 // Next returns the plan after p with these members. It equals p if no change is needed.
 //
-//   - Nodes that are not members are removed from the plan. Cells without an owner get the one with the fewest cells.
+//   - Nodes that are not members are removed from the plan. A cell without an owner gets the member with the fewest cells, and its Avoid
+//     only if no other member is left.
 //   - If each cell is served by its owner, one cell moves: from a node that drains or backs off, or else from one with the most cells to
 //     one with the fewest, if they differ by more than one.
 //

@@ -25,12 +25,12 @@ const minSecret = 16
 // RouterOptions are the options of [Node.Router].
 type RouterOptions struct {
 	// Cell returns the cell of the object that a request is for; ok is false for a request that is for no object, and that any cell may
-	// answer. It is called concurrently.
+	// answer. It is called concurrently. Required.
 	Cell func(r *http.Request) (cell int, ok bool)
 	// StepTimeout bounds each write of a response that another node has made, and each write to the client of a WebSocket. Zero means 30 s; negative, no bound.
 	StepTimeout time.Duration
-	// Bound returns a handler that bounds the time of the body of a request before next, and the router uses it for the requests that no
-	// host of this node gets. A body that has a deadline in it is answered with the status 408. Nil bounds nothing: then a client that
+	// Bound returns a handler that bounds the time for the body of a request, and then calls next. The router uses it for the requests that no
+	// host of this node gets. If reading a body fails with os.ErrDeadlineExceeded, the status is 408. Nil bounds nothing: then a client that
 	// sends no body keeps its connection for as long as it wants.
 	Bound func(next http.Handler) http.Handler
 	// Durable returns the object that a WebSocket handshake is for, if its class has durable sockets: see dohost.Class.DurableSockets. Its
@@ -56,9 +56,10 @@ type router struct {
 // this node, and not with the node of its object.
 //
 // If no node serves the cell, the status is 503 with Retry-After, and the request has not run. If the connection to the other node
-// breaks, or the node is not a member any more for 30 s, the status is 502, and it is unknown whether the request has run: the router does not repeat it. The host of the cell checks the
+// breaks, or the node is not a member any more for 30 s, the status is 502, and it is unknown whether the request has run: the router does not
+// repeat it. A handshake of a durable socket beyond the bounds of an edge gets the status 503. The host of the cell checks the
 // credentials of the client. The router replaces RemoteAddr of a request that was passed on by the address of the client.
-// A request whose Header has no valid signature gets the status 403.
+// A request with a Header, CallHeader or LinkHeader that has no valid signature gets the status 403.
 func (n *Node) Router(o *RouterOptions) http.Handler {
 	r := &router{node: n, o: *o}
 	if r.o.StepTimeout == 0 {

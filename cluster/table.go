@@ -31,7 +31,8 @@ type Table interface {
 	Renew(ctx context.Context, m Member) error
 	// Leave deletes the record of the node. It returns nil if there is none.
 	Leave(ctx context.Context, id string) error
-	// Read returns the members that have not expired, and the plan. It may return an older state than the newest one.
+	// Read returns the members that have not expired, and the plan. It may return an older state than the newest one. Its error wraps
+	// sharedlog.ErrUnavailable if a later attempt may succeed: then Start waits.
 	Read(ctx context.Context) (Snapshot, error)
 	// Swap writes the plan if the present one has this revision, in one atomic step, and returns the new revision, which is greater.
 	// Revision 0 means that there is no plan. Its error is ErrConflict if the plan has another revision. After any other error it is unknown

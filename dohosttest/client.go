@@ -40,7 +40,7 @@ func (h *Host) Client(f func(ctx context.Context) error) *Client {
 	return c
 }
 
-// Wait waits until the client has ended, and returns its error.
+// Wait waits until the client has ended, and returns its error. It may be called more than once.
 func (c *Client) Wait() error {
 	err := <-c.done
 	c.done <- err

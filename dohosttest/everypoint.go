@@ -18,16 +18,16 @@ import (
 // It runs many times, so a run must leave nothing: state that Run and Check share with the
 // classes is among Services, or Reset restores it.
 type Scenario struct {
-	// Classes are the classes of the objects.
+	// Classes are the classes of the objects. Required.
 	Classes []dohost.Class
 	// Run is the work of a client. ctx ends when the run is given up. After the test or Run
 	// has ended something, clients may get [dohost.ErrFenced] and [dohost.ErrClosed] from
 	// that ending, and Check must accept the resulting state; every other error is a
 	// failure. [Host.Client] starts further clients: Run lasts until they have returned,
-	// and their errors count like the errors of Run.
+	// and their errors count like the errors of Run. Required.
 	Run func(ctx context.Context, h *Host) error
 	// Check returns an error if the state is wrong after recovery. It is called twice: for
-	// the present incarnations, and for new ones that know only the store.
+	// the present incarnations, and for new ones that know only the store. Required.
 	Check func(ctx context.Context, h *Host) error
 	// Services are doubles that start empty in every run.
 	Services []*FakeService
@@ -89,7 +89,8 @@ const maxFailures = 50
 // untouched runs pass different points, if a run does not reach the point of its ending,
 // does not come to rest, or leaks a goroutine. A failure names the point, with class, event
 // and line, lists the events around it, and ends with a line that replays only that run.
-// After fifty failures EveryPoint tries no more points.
+// EveryPoint reports one failure of each of the first three points, and counts the others by
+// their places. After fifty failures it tries no more points.
 //
 // Run one EveryPoint in a test: the line names the test.
 func EveryPoint(t *testing.T, s Scenario) {

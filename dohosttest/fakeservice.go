@@ -69,7 +69,7 @@ func (s *FakeService) clear() {
 // request, and counts in the recovery cost if it is sent again. Call it inside an Await,
 // with the context that the Await passes to its function.
 //
-// Errors: Fail's, and the cause of ctx: then the effect may have happened, or not.
+// Errors: the error of Fail; the cause of ctx, after which the effect may have happened, or not.
 func (s *FakeService) Call(ctx context.Context, key, payload string) error {
 	if err := s.wait(ctx); err != nil {
 		return err

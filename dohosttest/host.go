@@ -16,7 +16,7 @@ import (
 // Host is a host in virtual time, on a file system in memory. It represents a sequence of
 // processes: a stub of [dohost.Namespace.Get] reaches the present process, and a call
 // between two processes waits. Its methods may be called from any goroutine of the test,
-// but not from an object's code.
+// but not from an object's code. After the end of the run they panic.
 type Host struct {
 	locator // of the present host
 	run     *scenarioRun

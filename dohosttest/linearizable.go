@@ -35,13 +35,13 @@ type Model[S, In, Out any] struct {
 // runs many times, so a run must leave nothing: state that Do shares with the classes is
 // among Services, or Reset restores it. Calls, answers and states are printed by %v.
 type Workload[S, In, Out any] struct {
-	// Classes are the classes of the objects.
+	// Classes are the classes of the objects. Required.
 	Classes []dohost.Class
-	// Model is the model of all objects together or, if Object is set, of each of them.
+	// Model is the model of all objects together or, if Object is set, of each of them. Its Init and Step are required.
 	Model Model[S, In, Out]
-	// Draw makes a call from r alone.
+	// Draw makes a call from r alone. Required.
 	Draw func(r *rand.Rand) In
-	// Do makes the call. ctx ends when the run is given up. An error that a method returned ([dohost.OutcomeRan]) is an
+	// Do makes the call. Required. ctx ends when the run is given up. An error that a method returned ([dohost.OutcomeRan]) is an
 	// answer: Do returns it in Out. Do returns a [dohost.Error] unchanged: with [dohost.OutcomeNotRun] the call is omitted
 	// from the history, with [dohost.OutcomeUnknown] it may have taken effect, or may yet do so. The same applies to an
 	// error of a method that called another object if that object has ended. Every other error is a failure; so is an end

@@ -14,8 +14,8 @@ type RecoveryCost struct {
 	Incarnations int           // additional incarnations
 	Time         time.Duration // additional virtual time, until the run was at rest
 	// Unknown is the number of additional reports of unknown outcomes: [dohost.State.Report] of an event whose name ends in
-	// ":unknown", such as "ledger:unknown" and "chat:unknown". FalseUnknown is the number of those without an effect, according
-	// to [Scenario.HadEffect]; zero without that function.
+	// ":unknown", such as "ledger:unknown" and "chat:unknown". FalseUnknown is the number of these reports about outcomes without an effect,
+	// according to [Scenario.HadEffect]; zero without that function.
 	Unknown, FalseUnknown int
 
 	judged bool // there was a HadEffect

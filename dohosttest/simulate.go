@@ -55,9 +55,9 @@ type Op struct {
 }
 
 // Simulate runs a simulation with one seed after the other. If a run fails, Simulate
-// repeats it with ever smaller scripts that still fail. t gets the smallest script, the
-// log, and a line that replays it. Simulate also fails t if no run ended anything, or no
-// operation of any run succeeded.
+// repeats it with ever smaller scripts that still fail, up to 400 times and for 20 s of real time. t gets the
+// smallest script, the log, and a line that replays it, and Simulate stops. Simulate also fails t if no run ended
+// anything, or no operation of any run succeeded.
 //
 // Run one Simulate in a test: the line names the test.
 func Simulate(t *testing.T, s Simulation) {
@@ -111,11 +111,11 @@ func parseSeed(text string) (uint64, error) {
 
 // RunStats has the counts of a run.
 type RunStats struct {
-	Steps   int // of the host's goroutines, one after the other
-	Points  int // the steps where an incarnation could end
-	Ops     int // of clients, without an error
-	Endings int // of incarnations and processes
-	Time    time.Duration
+	Steps   int           // of the host's goroutines, one after the other
+	Points  int           // the steps where an incarnation could end
+	Ops     int           // of clients, without an error
+	Endings int           // of incarnations and processes
+	Time    time.Duration // in virtual time, until the run was at rest
 }
 
 // Try runs the simulation once. If the run fails, Try makes it shorter, and the error has

@@ -14,7 +14,8 @@ type Chaos struct {
 	Seed uint64
 	// Rate is the chance per visit to a place, 0 to 1.
 	Rate float64
-	// Mean is the mean age of an incarnation when it ends, at its next place after that.
+	// Mean is the mean of the drawn age of an incarnation: the incarnation ends at the first place that it visits at this age or later. Zero
+	// draws none.
 	Mean time.Duration
 	// Places limits the places that can end an incarnation; nil means all.
 	Places []Place
@@ -32,7 +33,7 @@ type Point struct {
 	Age         time.Duration
 }
 
-// Validate returns an error for values that make no sense. A Chaos that was not parsed may have any values.
+// Validate returns an error for a Rate outside 0 to 1, a negative Mean, a place where no incarnation can end, or a Mode that ends the process.
 func (c *Chaos) Validate() error {
 	if c.Rate < 0 || c.Rate > 1 || math.IsNaN(c.Rate) {
 		return fmt.Errorf("chaos rate %v: want a chance per place from 0 to 1", c.Rate)
@@ -51,7 +52,7 @@ func (c *Chaos) Validate() error {
 	return nil
 }
 
-// Active reports whether any point may end an incarnation.
+// Active reports whether Rate or Mean is set: otherwise At returns EndNone for all points.
 func (c *Chaos) Active() bool { return c.Rate > 0 || c.Mean > 0 }
 
 // At returns the mode that ends the incarnation at p, or EndNone.

@@ -35,8 +35,9 @@ type Agent struct {
 	// Zero means 100 messages and 256 KiB.
 	MaxMessages, MaxBytes int
 	// History gives the agent summaries instead of the oldest messages of a long conversation: see docs/inbox.md. It needs MaxMessages to
-	// be zero: the prompt then has the summaries, and all messages without one. A summary is made when there are more than
-	// History.Threshold of these, or more than MaxBytes. The newest History.Window messages get none, as far as they have half of MaxBytes.
+	// be zero: the prompt then has the summaries, and all messages without one. A fiber makes a summary when more than
+	// History.Threshold messages have none, or when their Content has more than MaxBytes. It does not cover the newest messages, up to
+	// History.Window of them, as far as they fit into half of MaxBytes.
 	// The kinds of the operations begin with Name and "-summary", so no other agent of the class may have that name. Nil means that there are
 	// no summaries.
 	History *chat.History
@@ -46,19 +47,20 @@ type Agent struct {
 	// senders, so a message that the model refuses fails the others, and is parked with them.
 	EachSender bool
 	// Chunks stores the chunks of the model while it answers, so that readers of its feed see the text grow. Each attempt has a
-	// generation, with a random id, for all its answers. The last chunk, "finish", is in the batch of the response. The chunks of
+	// generation, with a random id, for all its answers; the attempt after a postponed one continues the generation of that one. The last
+	// chunk, "finish", is in the batch of the response. The chunks of
 	// failed, interrupted and expired attempts remain. A chunk that is too large for a row is left out. Nil means that chunks are not stored.
 	Chunks *chat.ChunkSink[chat.StoredChunk]
 	// Keep is the retention period of the recorded answers and calls: see [ledger.Kind]. It must be longer than the time limit of each of Agents,
 	// since a cycle that waits for another agent is repeated with the records. A cycle that waits longer for a decision about its budget
 	// asks the model again, and its tools run again. Zero means forever.
 	Keep time.Duration
-	// Budget bounds the use of the model: see [chat.Worker]. A chat agent uses that of its class. A cycle that finds a budget exhausted waits:
+	// Budget bounds the use of the model: see [chat.Worker]. A chat agent uses the Budget of its class. A cycle that finds a budget exhausted waits:
 	// its messages remain in the inbox, and no attempt fails. It asks for a decision ([BudgetQuestions], [DecideBudget]), and without one looks
 	// again every 5 minutes. A Model that itself returns a [chat.BudgetError], for example because it asks another agent, makes the cycle wait
 	// without a question.
 	Budget chat.Budget
-	// Price is the price of the calls of the model: see [chat.Worker]. A chat agent uses that of its class.
+	// Price is the price of the calls of the model: see [chat.Worker]. A chat agent uses the Price of its class.
 	Price func(chat.Usage) int64
 	// Options tunes the cycles: see Inbox.Options. Prefix must be empty.
 	Options agent.RowsOptions

@@ -36,7 +36,7 @@ import (
 type BudgetQuestion struct {
 	ID    string
 	Agent string // its name
-	// Scope and Name are those of the exhausted budget: see [chat.BudgetError]. Measure, Spent and Limit are its state when a cycle last looked.
+	// Scope and Name identify the exhausted budget: see [chat.BudgetError]. Measure, Spent and Limit are its state when a cycle last looked.
 	Scope        chat.BudgetScope
 	Name         string
 	Measure      string
@@ -60,7 +60,7 @@ var ErrNoQuestion = errors.New("inbox: there is no such question about a budget"
 // BudgetQuestions returns the open questions about the budgets of the agents in an object, in the order of the names of their collections and
 // agents. ctx must hold the turn.
 //
-// Errors: those of the collections.
+// Errors: the errors of the collections.
 func BudgetQuestions(ctx context.Context, of Ref) (list []BudgetQuestion, err error) {
 	rows, err := questions.List(ctx, of.Storage(), &dohost.Query[questionRow]{Where: func(q questionRow) bool { return q.Ended == "" }})
 	for _, row := range rows {
@@ -94,8 +94,8 @@ func BudgetQuestions(ctx context.Context, of Ref) (list []BudgetQuestion, err er
 // decision returns ErrNoQuestion, so a caller may repeat a decision if its answer was lost. DecideBudget is for the program: clients decide only
 // if it exposes a method. ctx must hold the turn.
 //
-// Errors: [ErrNoQuestion]; a [*dohost.LimitError]; that of [agent.CheckWrite] in an event of a read-only client; [dohost.ErrMisuse] for a nil
-// decision; those of the collections.
+// Errors: [ErrNoQuestion]; a [*dohost.LimitError] for a long Actor or Reason; the error of [agent.CheckWrite] in an event of a read-only client;
+// [dohost.ErrMisuse] for a nil decision; the errors of the collections.
 func DecideBudget(ctx context.Context, of Ref, d *BudgetDecision) error {
 	if d == nil {
 		return fmt.Errorf("inbox: the decision is nil: %w", dohost.ErrMisuse)

@@ -73,7 +73,7 @@ const (
 
 // BudgetEvents yields the audit log of the questions about the budgets of all agents in an object, the oldest event first. ctx must hold the turn.
 //
-// Errors: those of the collection.
+// Errors: the errors of the collection.
 func BudgetEvents(ctx context.Context, of Ref) iter.Seq2[BudgetEvent, error] {
 	return func(yield func(BudgetEvent, error) bool) {
 		for row, err := range budgetEvents.All(ctx, of.Storage(), nil) {

@@ -26,8 +26,8 @@
 //
 // # Long conversations
 //
-// With Agent.History a model summarises the oldest messages of the conversation of an [Agent]: see docs/inbox.md. Each message that is
-// processed is in exactly one summary or, as it is, in the prompt.
+// With Agent.History a model summarises the oldest messages of the conversation of an [Agent]: see docs/inbox.md. Each message of the
+// conversation is covered by exactly one summary, or it is in the prompt as it is. A request that has expired is not in the conversation.
 //
 // # Budgets
 //

@@ -181,8 +181,9 @@ func Summaries(ctx context.Context, s *dohost.Storage, messages *dohost.Collecti
 	return list, err
 }
 
-// Summarize makes one summary of the oldest messages without one, also if there are not too many: of all but the newest
-// History.Window, and of at most History.Threshold. It returns nil if there are no others. of is the object that has the collection.
+// Summarize makes one summary of the oldest messages without one, also if there are not too many: of at most History.Threshold messages, and of
+// none that Agent.History excludes as the newest. It returns nil if there are no others. If there are 8 summaries already, it first asks the
+// model for one summary in place of the oldest ones. of is the object that has the collection.
 //
 // It gives up the turn while the model answers, and it does not wait for the automatic summaries: of two summaries of the same messages, the
 // second is discarded. The summary is in the batch of the caller's next writes.

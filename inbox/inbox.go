@@ -33,9 +33,9 @@ type Inbox[O, Row, Response any] struct {
 	// It runs in a [dohost.Transaction], so it must not give up the turn. If it fails, or leaves a row in the index, its writes
 	// are rolled back and the cycle has failed. Required.
 	Respond func(o *O, ctx context.Context, r Response, pending []dohost.Row[Row]) error
-	// OnError is called for a cycle that failed, in addition to the report of the host, but not for one that an interruption has
-	// ended. The rows stay in the index, and a later cycle repeats the failed one, unless OnError takes them out of the index. Its
-	// writes are kept. Nil means that the report is all.
+	// OnError is called for a cycle that failed, in addition to the report of the host. It is not called after an interruption, or for a
+	// postponed cycle ([agent.PostponeError]). The rows stay in the index, and a later cycle repeats the failed one, unless OnError takes them
+	// out of the index. Its writes are kept. Nil means that the host only reports the error.
 	OnError func(o *O, ctx context.Context, err error, pending []dohost.Row[Row])
 	// Options tunes the cycles: see [agent.RowsOptions]. Batch bounds the rows of a cycle, and zero means 50. After Retry.MaxAttempts
 	// cycles of a row that failed, the row is parked. Parallel must be zero.
@@ -55,7 +55,7 @@ type Inbox[O, Row, Response any] struct {
 
 // Cycle is the input of Generate.
 type Cycle[Row any] struct {
-	// Pending are the rows of the cycle, and Messages those that Build made from them.
+	// Pending are the rows of the cycle, and Messages the messages that Build made from them.
 	Pending  []dohost.Row[Row]
 	Messages []chat.Message
 	// Group is the name of the group of the rows.
@@ -101,7 +101,7 @@ func (in *Inbox[O, Row, Response]) check() error {
 // On makes an inbox a part of a class of agents. A class may have several, over one collection or several, as long as no row is in
 // two of them, and no two agents of [ForMessages] have one name.
 //
-// Open returns an error that names each missing field of in, and the errors of [agent.OnRowBatch].
+// Open returns an error that names each missing field of in and each option that is not allowed, and the errors of [agent.OnRowGroups].
 func On[O, Row, Response any, P interface {
 	*O
 	Ref

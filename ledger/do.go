@@ -24,15 +24,19 @@ import (
 // must not wait for one outside of it, which cannot return before the section ends.
 //
 // Errors:
-//   - an [UnknownError], if the outcome is unknown and the kind's [Policy] does not allow a repetition, or if the result cannot be
-//     stored: for one of more than 8 MiB, the Err of the Do that made the call has a [*dohost.LimitError]
+//   - an [UnknownError], if the outcome is unknown and the kind's [Policy] does not allow a repetition; if ctx ends before the repetition
+//     or before Find; if the object deletes its storage during the call; or if the result cannot be
+//     stored: for a result of more than 8 MiB, the Err of the Do that made the call has a [*dohost.LimitError]
 //   - the error of call, if it proves that the operation had no effect; the next Do calls again
 //   - with PolicyReconcile, an error after MaxAttempts calls that had no effect; the next Do calls again
 //   - [dohost.ErrMisuse] for an incomplete Kind, a nil State or a nil call
 //   - [ErrNoCanonicalForm]
 //   - an error for a stored result that cannot be decoded
 //   - the context's cause, if it has ended before the call, or while Do waits for an equal Do
-//   - those of [dohost.Await] and of [dohost.Collection]
+//   - the errors of [dohost.Await] and of [dohost.Collection]
+//
+// If the store has no space for the outcome of a call, Do tries to write it once a second, until there is space or ctx ends. Before
+// another call of the operation it waits 100 ms, doubled for each further one, up to 10 s.
 func Do[A, R any](
 	ctx context.Context, st *dohost.State, k *Kind[A, R], args A, call func(ctx context.Context, id ID) (R, error),
 ) (result R, err error) {
@@ -244,7 +248,7 @@ func (o *task) interrupted(ctx context.Context, ev work.Event, failed error) (js
 		o.row.Doubt = true
 		return o.run(ctx, ev)
 	case eff == work.None && next.State == work.Dead:
-		return nil, o.giveUp(ctx, ev, failed, false)
+		return nil, o.endUnknown(ctx, ev, failed, false)
 	}
 	return nil, o.impossible(ev)
 }
@@ -261,8 +265,9 @@ func (o *task) pause(ctx context.Context, failed error) error {
 	return nil
 }
 
-// giveUp makes the operation unknown by an event.
-func (o *task) giveUp(ctx context.Context, ev work.Event, cause error, again bool) error {
+// endUnknown makes the operation unknown by an event, and reports that unless it was unknown before. It returns an [UnknownError], or the error
+// of the write.
+func (o *task) endUnknown(ctx context.Context, ev work.Event, cause error, again bool) error {
 	if !again {
 		o.counts.unknown = 1
 	}
@@ -335,7 +340,7 @@ func (o *task) ask(ctx context.Context, ev work.Event, failed error) (json.RawMe
 	if findErr != nil {
 		o.row.Error = clip(findErr.Error(), maxError)
 	}
-	return nil, o.giveUp(ctx, work.Event{Kind: work.HookReturned, Failed: true, Final: true}, errors.Join(failed, findErr), ev.Kind == work.Retry)
+	return nil, o.endUnknown(ctx, work.Event{Kind: work.HookReturned, Failed: true, Final: true}, errors.Join(failed, findErr), ev.Kind == work.Retry)
 }
 
 // apply changes the row by an event, without writing it.

@@ -26,7 +26,7 @@ const (
 
 // Kind is a kind of operation: its arguments are of type A, and its result is of type R. Results are stored as JSON of at most
 // 8 MiB: if a call returns a larger one, the operation took effect and is unknown. One variable serves all objects. [Declare] makes
-// [dohost.Open] check it. A Kind must not change after its first use.
+// [dohost.Open] check it. Any number of goroutines may use a Kind, which must not change after its first use.
 type Kind[A, R any] struct {
 	// Name is 1 to 128 bytes of UTF-8, and is stored. It must be unique among the kinds of the class.
 	Name string
@@ -52,8 +52,8 @@ type Kind[A, R any] struct {
 	// PolicyIdempotent is unknown, and one with PolicyReconcile fails after AnswerNotDone. Zero means 5. For PolicyAtMostOnce it must
 	// be 0.
 	MaxAttempts int
-	// Keep is the retention period after an operation completes or fails. After that, Do treats an equal operation as a new
-	// one, which calls again. Zero means forever. Unknown operations do not expire. Each new operation deletes up to two
+	// Keep is the retention period after an operation completes or fails, of at least 1 ms. After that, Do treats an equal operation as a
+	// new one, and calls again. Zero means forever. Unknown operations do not expire. Each new operation deletes up to two
 	// expired rows of the object; until then [Get] and [All] return them.
 	Keep time.Duration
 }

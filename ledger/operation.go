@@ -91,9 +91,9 @@ func All(ctx context.Context, st *dohost.State) iter.Seq2[Operation, error] {
 	return described(ctx, st, nil)
 }
 
-// Unfinished yields the operations of the object that have neither completed nor failed: first those whose call is running, or was
-// interrupted since the object last woke, and then the others, each the oldest first. In a constructor all of them are unknown, since
-// no call is running. ctx must hold the turn until the iteration ends.
+// Unfinished yields the operations of the object that have neither completed nor failed: first the operations with a call that is running, or
+// has an interruption that the ledger has not reported yet ([Declare]), and then the others, each the oldest first. In a constructor all of
+// them are unknown, since no call is running. ctx must hold the turn until the iteration ends.
 //
 // Errors: the errors of [dohost.Collection.All].
 func Unfinished(ctx context.Context, st *dohost.State) iter.Seq2[Operation, error] {

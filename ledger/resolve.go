@@ -14,7 +14,8 @@ import (
 // result. Call it after a check of the other side. ctx must hold the turn.
 //
 // Errors: [ErrEnded], [ErrRunning], [dohost.ErrNotFound] for an ID that no operation of this object has, [dohost.ErrMisuse]
-// for an operation of another kind, one for a result that cannot be stored, such as a [*dohost.LimitError], and the errors of [dohost.Collection.Put].
+// for a nil Kind or State and for an operation of another kind, a [*dohost.LimitError] for a result of more than 8 MiB of JSON, an error for
+// a result that JSON cannot encode and decode, and the errors of [dohost.Collection.Put].
 func ResolveDone[A, R any](ctx context.Context, st *dohost.State, k *Kind[A, R], id ID, result R) error {
 	data, err := encodeDecodable(result)
 	if err != nil {

@@ -47,8 +47,8 @@ func (d ResultDir) Path(id ID) (string, error) {
 // Write writes the result of an operation. It creates the directory if there is none. The file has the whole result or does not exist,
 // even after a power cut. A second Write replaces the result.
 //
-// Errors: the errors of [ResultDir.Path], a [*dohost.LimitError] for more than 8 MiB of JSON, and the errors of the file system. Then the file is
-// as before.
+// Errors: the errors of [ResultDir.Path], a [*dohost.LimitError] for more than 8 MiB of JSON, and the errors of the file system. After an error
+// of the file system the file is as before, or it has the new result, which a power cut may undo. Otherwise it is as before.
 func (d ResultDir) Write(id ID, result any) error {
 	path, err := d.Path(id)
 	if err != nil {
@@ -134,8 +134,8 @@ func (d ResultDir) read(path string) ([]byte, error) {
 
 // FindResult returns a [Kind].Find that reads the result of an operation from a directory: AnswerDone with the result. Without a file the
 // answer is absent: [AnswerUnknown] if the other process may still run, or may have ended after its effect; [AnswerNotDone] only if it has
-// certainly ended, and a run without a result has no effect or one that is harmless to repeat. A file that cannot be read, or is not
-// the JSON of a result, gives an error, so the answer is AnswerUnknown.
+// certainly ended, and a run without a result has no effect, or an effect that is harmless to repeat. For another absent, and for a file that
+// cannot be read, has more than 8 MiB, or is not the JSON of a result, Find returns an error, so the answer is AnswerUnknown.
 func FindResult[A, R any](d ResultDir, absent Answer) func(context.Context, ID, A) (R, Answer, error) {
 	return func(_ context.Context, id ID, _ A) (result R, _ Answer, err error) {
 		if absent != AnswerUnknown && absent != AnswerNotDone {

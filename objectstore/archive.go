@@ -62,7 +62,8 @@ const maxObject = int64(maxShipment + frame.MaxPayload + 1<<10)
 const archiveReserve = 256 << 20
 
 // OpenDirArchive opens the archive in dir, and makes dir if it is absent. It locks dir: one process at a time may put
-// objects. The caller closes the archive after the store. fsys may be nil for the disk. Errors: ErrLocked, the disk's.
+// objects. It removes the files that a Put left when its process ended. The caller closes the archive after the store. fsys may be nil for the
+// disk. Errors: ErrLocked, the errors of the disk.
 func OpenDirArchive(fsys *FS, dir string) (*DirArchive, error) {
 	a := ReadDirArchive(fsys, dir)
 	if err := makeDir(a.fs, dir); err != nil {
@@ -140,7 +141,8 @@ func isArchiveName(name string) bool {
 	return ok
 }
 
-// Put makes an object durable. It returns ErrNoSpace if less than 256 MiB of the disk would stay free.
+// Put makes an object durable. Errors: ErrObjectDiffers; ErrNoSpace if less than 256 MiB of the disk would stay free; an error for an archive of
+// ReadDirArchive, and for a name that no store gives to an object; the errors of the disk.
 func (a *DirArchive) Put(ctx context.Context, name string, content []byte) error {
 	switch {
 	case a.lock == nil:

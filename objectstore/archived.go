@@ -20,11 +20,12 @@ const (
 
 // ExportArchived writes the state of an object at a moment of the history in an archive, as [Snapshot.Export] does. It reads
 // and verifies the same frames as [Restore], and replays the operations on the keys of the object, in a database in the
-// directory scratch, which must be absent or empty. The directory is removed before ExportArchived returns. The memory does not
-// grow with the store or the object.
+// directory scratch, which must be absent or empty. The directory is removed before ExportArchived returns, unless it was not empty.
+// The memory does not grow with the store or the object.
 //
-// Errors: ErrNoObject for an object that was absent, or half imported; ErrDamagedArchive, ErrNotArchived, fs.ErrExist if
-// scratch is not empty; the errors of the archive, of the disk and of w.
+// Errors: ErrNoObject for an object that was absent, or half imported; *NameError for an ID that is not allowed; ErrBookmark,
+// ErrForeignBookmark; ErrDamagedArchive; ErrNotArchived; fs.ErrExist if scratch is not empty; the cause of ctx; the errors of the
+// archive, of the disk and of w.
 func ExportArchived(ctx context.Context, from Archive, id ID, to RestorePoint, scratch string, w io.Writer, o *Options) (Restored, error) {
 	read := archivedRead{from: from, id: id, to: to, scratch: scratch, options: o}
 	done, err := read.run(ctx, func(sn *Snapshot, at Restored) error {

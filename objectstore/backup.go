@@ -14,6 +14,8 @@ import (
 // the copy is hard links. The copy is a store that is marked as a copy: the first host
 // that opens it draws a new fork for it. A backup that was interrupted is no store. The
 // mark of a clean end is not part of it.
+//
+// Errors: fs.ErrExist if dir is not empty, the error of ctx, ErrFenced, the errors of the disk.
 func (s *Store) Backup(ctx context.Context, dir string) error {
 	names, err := s.fs.List(dir)
 	switch {

@@ -31,7 +31,7 @@ func (s *Batch) key(sp Space, key []byte) []byte {
 }
 
 // Get appends to dst, which may be nil, the value of a key as the batch sees it: its own writes, then committed
-// ones, then durable ones. The slice is the caller's.
+// ones, then durable ones. The slice is the caller's. Errors: ErrDamaged, ErrFenced after the end of the store.
 func (s *Batch) Get(dst []byte, sp Space, key []byte) (value []byte, ok bool, err error) {
 	k := s.key(sp, key)
 	r, below := s.g.lookup(k[len(s.r.prefix):])

@@ -104,8 +104,9 @@ func (s *Store) shutDown(abort bool) {
 }
 
 // Close makes all commits durable, writes the mark of a clean end and closes the store. Later calls, and later
-// commits, are refused with ErrFenced. Close returns the error that the store failed with, if it did. Closing twice
-// is allowed.
+// commits, are refused with ErrFenced. A shared log that does not accept a record for 10 s fails the store. Close returns
+// the error of the store's failure if it has failed, and otherwise the errors of the release of the lease and of the
+// database. Closing twice is allowed.
 func (s *Store) Close() error {
 	s.shutDown(false)
 	if err := s.Err(); err != nil {

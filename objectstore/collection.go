@@ -23,7 +23,7 @@ type Collection struct {
 }
 
 // IndexEntry is a place of a row in an index. Entries of an index are ordered by
-// their keys, then by those of their rows. For that to hold between keys of
+// their keys, then by the keys of their rows. For that to hold between keys of
 // different lengths, no key followed by a zero byte may begin another key.
 type IndexEntry struct {
 	Index string
@@ -128,7 +128,7 @@ func (c *Collection) validate(key []byte) error {
 	return validateName("feed", c.Feed.Name, MaxCollectionName)
 }
 
-// GetRow returns a row. Errors: *NameError, *LimitError, ErrFormat.
+// GetRow returns a copy of a row. Errors: *NameError, *LimitError for an empty key, ErrFormat, ErrDamaged, ErrFenced.
 func (s *Batch) GetRow(c *Collection, key []byte) (CollectionRow, bool, error) {
 	rec, err := s.row(c, key)
 	if err != nil || rec.version == 0 {
@@ -189,8 +189,8 @@ func (s *Batch) PutRow(c *Collection, w RowWrite) (version uint64, err error) {
 }
 
 // DeleteRow removes a row and its index entries, which it returns, and appends to the collection's
-// feed. Unless AnyVersion is expected, a row that is not there is ErrNoRow. Errors:
-// as of PutRow, without ErrNoSpace.
+// feed. Unless AnyVersion is expected, a row that is not there is ErrNoRow. Errors: the
+// errors of PutRow, without ErrNoSpace.
 func (s *Batch) DeleteRow(c *Collection, key []byte, expect uint64) (former []IndexEntry, existed bool, err error) {
 	old, err := s.row(c, key)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 )
 
 // Feed is a log of the changes of one or more collections of an object, in the order of their writes. Offsets
-// increase by one, from 1. An entry is written with its row. An append trims the feed: it removes at most trimStep
-// entries from the front.
+// increase by one, from 1. An entry is written with its row. An append trims the feed: it removes at most two
+// entries from the front, and never the newest one.
 type Feed struct {
 	Name   string
 	Values bool          // keep each value with its entry
@@ -212,8 +212,8 @@ func (s *Batch) FeedEnds(name string) (start, end Position, err error) {
 	return f.start(), f.at(f.next - 1), nil
 }
 
-// FeedGrown reports whether ReadFeed would return an entry after a position and, if not, whether there is one that is
-// not durable yet. Errors: as of ReadFeed.
+// FeedGrown reports whether ReadFeed would return an entry after a position and, if not, whether there is an entry that is
+// not durable yet. Errors: the errors of ReadFeed.
 func (s *Batch) FeedGrown(name string, after Position) (ready, pending bool, err error) {
 	f, err := s.feed(name)
 	if err != nil {
@@ -230,11 +230,11 @@ func (s *Batch) FeedGrown(name string, after Position) (ready, pending bool, err
 }
 
 // ReadFeed returns up to limit entries after a position: the durable ones, then the batch's own. It stops before an
-// entry that another batch has committed and that is not durable yet, and when the values that it has read are
-// maxBytes or more; zero means no bound. A value that is not stored with its entry is read from its row, as the
-// batch sees it.
+// entry that another batch has committed and that is not durable yet, and when the values that it has read have
+// maxBytes or more. A limit or maxBytes of zero means no bound. A value that is not stored with its entry is read from its
+// row, as the batch sees it.
 //
-// Errors: *FeedError, *NameError, ErrFormat.
+// Errors: *FeedError, *NameError, ErrFormat, ErrDamaged, ErrFenced.
 func (s *Batch) ReadFeed(name string, after Position, limit, maxBytes int) ([]Change, error) {
 	f, err := s.feed(name)
 	if err != nil {

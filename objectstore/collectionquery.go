@@ -5,11 +5,12 @@ import (
 	"errors"
 )
 
-// RowQuery selects rows of a collection: those that satisfy all of it. Its keys are
-// those of Index, or without an index those of the rows.
+// RowQuery selects the rows of a collection that satisfy all of its fields. Its keys are
+// keys of Index, or without an index the keys of the rows. Equal together with Prefix,
+// Start or End, and a negative Limit, are errors.
 type RowQuery struct {
 	Index  string
-	Equal  []byte // this key; not with Prefix, Start or End
+	Equal  []byte // this key
 	Prefix []byte // keys that begin so
 	Start  []byte // the first key
 	End    []byte // the key after the last

@@ -81,7 +81,7 @@
 // its layer until the record is durable, or are returned when the batch is discarded. These rules prevent
 // deadlocks between events that hold bytes and wait for bytes:
 //
-//   - A write waits for an object's own limit only while committed bytes of the object are not durable. The batch's
+//   - A write waits for an object's own limit, MaxObjectBytes, only while committed bytes of the object are not durable. The batch's
 //     own bytes do not count, so the committer alone can end the wait.
 //   - Batches that wait for the host's limit get room in the order of their arrival.
 //   - If there is no room for the first of these batches, and no commit is on its way to the disk, this batch
@@ -214,7 +214,7 @@
 //	h                                      host record
 //	l                                      the last record of the shared log, or of a standby's archive, that is applied
 //	a <class> 0 <due, 8 bytes> <name> 0    alarm index, of each class
-//	b <class> 0 <name> 0                   alarms that are also delivered at boot
+//	b <class> 0 <name> 0                   alarms that are also delivered when the host starts
 //	i <class> 0 <name> 0                   object half imported
 //	p <class> 0 <name> 0                   parked alarms
 //	q <due, 8 bytes> <class> 0 <name> 0    alarm index of suspects

@@ -28,6 +28,9 @@ const importChunk = 512 << 10
 // takes several records. Until the last one is durable, and for ever if the host dies before that, Importing returns
 // true for it. A new Import first removes the rows of an interrupted one. After an error nothing is left, unless the
 // store has failed, or the rows cannot be removed: then Importing still returns true.
+//
+// Errors: *NameError, ErrReadOnlyStore, ErrExists, ErrStream, ErrFormat, ErrNoSpace, the error of ctx, ErrFenced, and
+// the errors of r.
 func (s *Store) Import(ctx context.Context, id ID, r io.Reader) error {
 	if err := id.Validate(); err != nil {
 		return err

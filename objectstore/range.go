@@ -84,8 +84,10 @@ func (r *Range) FenceDropping() {
 }
 
 // Commit makes the batch history, unless its epoch is not the owner
-// (ErrFenced) or the store has failed (an error that is both ErrFenced and the
-// failure). On success the batch is empty again, ready for use, and each of
+// or it is a batch of another range (ErrFenced); the store has failed or is
+// closed (an error that is both ErrFenced and the failure, or ErrClosed); the ID
+// of the range is not allowed (*NameError); or the batch has writes, and the
+// store is read-only (ErrReadOnlyStore). On success the batch is empty again, ready for use, and each of
 // its outputs will be released exactly once, in order; outputs that wait for
 // nothing are released before Commit returns, or by a goroutine that is
 // releasing outputs of the range at this moment. On failure the batch is

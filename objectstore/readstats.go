@@ -13,7 +13,7 @@ type Reads struct {
 	Gets atomic.Int64
 	// Walks are iterators that were closed.
 	Walks atomic.Int64
-	// Steps are the entries that those visited: rows, and entries that are deleted or overwritten.
+	// Steps are the entries that these iterators visited: rows, and entries that are deleted or overwritten.
 	Steps atomic.Int64
 }
 

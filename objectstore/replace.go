@@ -21,10 +21,12 @@ type ArchivedState struct {
 }
 
 // ArchivedState reads the state of an object at a moment from the archive, as ExportArchived does, after it has waited until the
-// archive is complete up to the moment. The moment must have a bound. One call at a time reads; the others wait.
+// archive is complete up to the moment. One call at a time reads; the others wait.
 //
-// Errors: ErrNotShipping; ErrBookmark, ErrForeignBookmark; ErrNotArchived for a moment that the archive does not have, or
-// that has not come; a *LimitError for a state that is larger than MaxBatchBytes; ErrDamagedArchive; ctx's, ErrFenced.
+// Errors: ErrNotShipping; an error for the zero moment; ErrBookmark, ErrForeignBookmark; ErrNotArchived for a moment that the
+// archive does not have, or that has not come; a *LimitError for a state that is larger than MaxBatchBytes; ErrDamagedArchive;
+// ErrNoSpace; ErrFenced or ErrClosed if the store fails or closes during the wait; the cause of ctx; the errors of the archive and
+// of the disk.
 func (s *Store) ArchivedState(ctx context.Context, id ID, to RestorePoint) (st *ArchivedState, err error) {
 	newest, err := s.newestBefore(&to)
 	if err == nil {
@@ -120,9 +122,11 @@ func (st *ArchivedState) add(key, value []byte) (err error) {
 	return nil
 }
 
-// Replace makes the batch the replacement of all rows and of the alarm by those of a state. The alarm gets a new generation.
+// Replace deletes all rows and the alarm of the object, and writes the rows and the alarm of a state. The alarm gets a new generation.
 // A feed gets a new log at its next entry, as after an import, so a reader that has read entries after the moment gets
-// a *FeedError with Reset. Replace waits for memory, as WaitMemory does. After an error the batch is to be discarded.
+// a *FeedError with Reset. Replace waits for memory, as WaitMemory does.
+//
+// Errors: the errors of DeleteAll, Put and WaitMemory. After an error the caller must discard the batch.
 func (s *Batch) Replace(ctx context.Context, st *ArchivedState) error {
 	if err := s.retryFull(ctx, s.DeleteAll); err != nil {
 		return err

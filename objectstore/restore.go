@@ -40,11 +40,13 @@ var (
 	ErrNotArchived = errkind.New(errkind.ErrNotFound, "the archive does not have this moment")
 )
 
-// Restore makes a store in dir, which must be absent or empty, with the state that the archive has of a moment: that of
-// the newest complete base before it, with all records up to it. Every frame is verified. The store is marked as
+// Restore makes a store in dir, which must be absent or empty, with the state that the archive has of a moment: the newest
+// complete base that is not after it, with all records up to it. Every frame is verified. The store is marked as
 // a copy: the first host that opens it draws a new fork. A restore that was interrupted, or that fails, is no store, and
-// leaves files in dir. Errors: ErrDamagedArchive, ErrNotArchived, fs.ErrExist if dir is not empty, the archive's, the
-// disk's.
+// leaves files in dir: remove them before the next attempt.
+//
+// Errors: ErrBookmark, ErrForeignBookmark; ErrDamagedArchive; ErrNotArchived; fs.ErrExist if dir is not empty; the errors of
+// the archive, such as the end of ctx, and of the disk.
 func Restore(ctx context.Context, from Archive, dir string, to RestorePoint, o *Options) (done Restored, err error) {
 	r := newRestorer(from, dir, to, o)
 	if err := r.claim(); err != nil {

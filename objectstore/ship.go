@@ -12,7 +12,8 @@ import (
 
 // Shipping configures the shipping of records to an archive: see the section of the package comment.
 type Shipping struct {
-	// Archive gets the records. It is required. It must be empty, or have records of this store and fork.
+	// Archive gets the records. It is required. It must be empty, or have records of this store and fork, and no record that the store
+	// lacks. Otherwise Open returns ErrForeignArchive; if the archive cannot be read within 10 s, Open succeeds, and shipping fails later.
 	Archive Archive
 	// Context is the parent of the contexts of the archive's calls. It is required, and must not end before Close has
 	// returned.

@@ -47,8 +47,8 @@ func (s Slot) Setting() Setting {
 // MaxSlotError bounds Slot.Error, in bytes.
 const MaxSlotError = 512
 
-// Charge counts the processes that have ended during runs of an alarm. The zero Charge is that of an alarm without
-// such a run.
+// Charge counts the processes that have ended during runs of an alarm. An alarm without such a run has the zero
+// Charge.
 type Charge struct {
 	// Host is the generation of the host that charged a run, or zero: no run is charged.
 	Host uint64

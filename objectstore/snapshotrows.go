@@ -9,7 +9,7 @@ import (
 // It reads each row when the loop asks for it, and no others: by an index, an entry and a row each. The slices of a row are
 // valid until the next row.
 //
-// Errors: *NameError, ErrFormat, ErrFenced, and one for a query with Equal together with Prefix, Start or End.
+// Errors: *NameError, ErrFormat, ErrDamaged, ErrFenced, and the error of a query that RowQuery excludes.
 func (sn *Snapshot) Rows(id ID, collection string, q RowQuery) iter.Seq2[CollectionRow, error] {
 	return func(yield func(CollectionRow, error) bool) {
 		base := keyBase(kindRow, 0, collection)

@@ -128,8 +128,8 @@ func (g *spaceGuard) measure() {
 type DiskSpace struct {
 	Dir     string
 	Full    bool   // writes are refused
-	Free    uint64 // bytes; zero if the file system does not report it
-	Reserve uint64 // bytes: Options.ReserveBytes
+	Free    uint64 // bytes; zero if the file system does not report it, or Options.ReserveBytes is negative
+	Reserve uint64 // bytes: Options.ReserveBytes; zero if that is negative
 	// Err is the error of the engine's last flush, if writes are refused because of it
 	// and not because Free is below Reserve.
 	Err error

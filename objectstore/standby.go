@@ -35,7 +35,7 @@ var (
 //
 // # Invariants
 //
-//   - The state is that after one record of the archive's history. The engine batch of records also sets the row l, which names the last
+//   - The rows are the state after one record of the archive's history. The engine batch of records also sets the row l, which names the last
 //     of them, so a crash leaves both or neither, and the next OpenStandby continues after that record. The batch is synced, and a
 //     [Snapshot] is between two batches.
 //   - Each applied record is verified: it continues the chain after the record that the row l names. Nothing else writes to the

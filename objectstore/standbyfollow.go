@@ -18,10 +18,12 @@ const (
 	followAtMost = time.Minute
 )
 
-// Follow applies the records of the archive as they come, until ctx ends or the standby is promoted; then it returns nil. It looks
-// about once a second. An archive that cannot be read or lacks a record, and a disk that is almost full, are reported by Status and
-// tried again. Errors: ErrDamagedArchive with the number of the record, ErrForeignArchive, ErrClosed, errors of the disk; and, if ctx ends
-// while a read of the archive hangs, an error with the name of the read.
+// Follow applies the records of the archive as they come, until ctx ends or the standby is promoted; then it returns nil. It lists the
+// archive about once a second; if a list takes longer than 100 ms, the pause is ten times as long as the list, but at most a minute. Status
+// reports an archive that cannot be read or lacks a record, and a disk that is almost full; Follow then tries again.
+//
+// Errors: ErrDamagedArchive with the number of the record, ErrForeignArchive, ErrClosed, errors of the disk; and, if ctx ends while a read of
+// the archive hangs, an error with the name of the read.
 func (y *Standby) Follow(ctx context.Context) error {
 	for {
 		pause, err := y.pass(ctx)

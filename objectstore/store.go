@@ -60,8 +60,9 @@ type Store struct {
 
 // Open opens the store in dir, and makes it if dir is empty or absent. If dir is a
 // backup that no host has opened, Open draws a new fork for it and makes that durable
-// before anything else; with ReadOnly it does not. Errors: ErrLocked, ErrForeign,
-// ErrFormat, ErrAbsent, ErrSharedHistory, ErrLogDamaged, ErrFenced, or the errors of the disk
+// before anything else; with ReadOnly it does not. Errors: ErrMisuse for an incomplete Options.Shared,
+// or one with Ship or ReadOnly; ErrLocked, ErrForeign, ErrFormat, ErrAbsent; ErrStandby; ErrForeignArchive;
+// ErrSharedHistory, ErrLogDamaged, ErrFenced; or the errors of the disk
 // and of the lease. ErrForeign and ErrAbsent leave the files as they were, with one
 // exception: if nothing but the host record names another store, the engine was open, and
 // may have moved the rows of its log to tables.
@@ -250,7 +251,7 @@ func (s *Store) toleratesDamage(err error) bool {
 // backup is opened.
 func (s *Store) Identity() Identity { return s.identity }
 
-// Generation is the host generation of this Open: the previous generation plus one, or the lease's generation.
+// Generation returns the host generation of this Open: the previous generation plus one, or the lease's generation.
 func (s *Store) Generation() uint64 { return s.generation }
 
 // Clean reports whether the last host closed the store. It is true of a new store.

@@ -19,7 +19,7 @@ type Claim struct {
 
 // Claimed is the answer to a [Claim].
 type Claimed struct {
-	Task *Task `json:"task"` // nil: there is none
+	Task *Task `json:"task"` // nil: there is none, a newer Claim of the connection has ended this one, or the host closes
 }
 
 // Claim gives a worker the oldest pending task of its role, and counts as a heartbeat. A worker that has a task that it has not
@@ -226,11 +226,11 @@ func (p *Pool) Renew(ctx context.Context, r Renew) (Task, error) {
 // Handoff ends a running task with its result.
 type Handoff struct {
 	Hold
-	Result json.RawMessage `json:"result"` // nil: null
+	Result json.RawMessage `json:"result"` // JSON of up to Options.MaxResult bytes; nil: null
 }
 
-// Handoff ends a running task. A repeated Handoff of the claim returns the task and changes nothing. If the claim is not the current
-// one, Handoff is refused, and the pool keeps the result as late: up to three of a task, one of each claim.
+// Handoff ends a running task. A repeated Handoff of the claim returns the task and changes nothing. If the claim is an earlier one of the
+// task, the pool refuses the Handoff, and keeps the result as late: up to three of a task, one of each claim.
 //
 // Errors: [ErrUnknown], [ErrFence], [ErrTransition].
 func (p *Pool) Handoff(ctx context.Context, h Handoff) (task Task, err error) {
@@ -318,13 +318,14 @@ func (v *view) handedOff(ctx context.Context, name string) error {
 type Fail struct {
 	Hold
 	Error string `json:"error"` // up to 4 KiB
-	// Retry makes the task pending again, unless it has had MaxAttempts claims.
+	// Retry makes the task pending again, if it has attempts left.
 	Retry bool `json:"retry,omitempty"`
 	// Uncertain states that the attempt may have had effects: see [Task].
 	Uncertain bool `json:"uncertain,omitempty"`
 }
 
-// Fail ends a task with an error, or makes it pending again.
+// Fail ends a task with an error, or makes it pending again if f.Retry is set. In spite of f.Retry the task fails after MaxAttempts claims, and
+// if it is once and running.
 //
 // Errors: [ErrUnknown], [ErrFence], [ErrTransition].
 func (p *Pool) Fail(ctx context.Context, f Fail) (Task, error) {
@@ -350,7 +351,7 @@ func (p *Pool) Fail(ctx context.Context, f Fail) (Task, error) {
 	})
 }
 
-// Release makes a task pending again, without a count of the claim.
+// Release makes a task pending again, and does not count the claim against MaxAttempts. A running task that is once fails instead.
 //
 // Errors: [ErrUnknown], [ErrFence], [ErrTransition].
 func (p *Pool) Release(ctx context.Context, h Hold) (Task, error) {

@@ -15,10 +15,11 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// Client calls the methods of a pool over HTTP. Any number of goroutines may use it.
+// Client calls the methods of a pool over HTTP. Any number of goroutines may use it. A request without an answer fails after 10 s; a request
+// that waits for a task or a restart, 10 s after the end of its wait.
 type Client struct {
-	// URL is the URL of the pool, such as http://127.0.0.1:8787/objects/pool/build. Required. Without http or https, and a host, all requests
-	// are an [ErrInvalid].
+	// URL is the URL of the pool, such as http://127.0.0.1:8787/objects/pool/build. Required. If it has another scheme than http or https, or
+	// no host, each request returns an [ErrInvalid].
 	URL string
 	// Header is sent with each request, such as an Authorization. It must not change. Nil sends none.
 	Header http.Header
@@ -34,7 +35,8 @@ const (
 	requestTimeout = 10 * time.Second
 )
 
-// Post posts a task: see [Pool.Post]. If it has a key, Post repeats a request without an answer until ctx ends.
+// Post posts a task: see [Pool.Post]. It ignores CreateRole and Notify. If the task has a key, Post repeats the request until ctx ends, while
+// there is no answer or one with the status 5xx, 408 or 429. Without a key it sends one request.
 //
 // Errors: the errors of [Pool.Post]; the cause of ctx; the error of the server or of the connection.
 func (c *Client) Post(ctx context.Context, n NewTask) (task Task, err error) {
@@ -47,7 +49,7 @@ func (c *Client) Post(ctx context.Context, n NewTask) (task Task, err error) {
 	return task, c.repeat(ctx, requestTimeout, "post", n, &task)
 }
 
-// Task returns a task: see [Pool.Task].
+// Task returns a task: see [Pool.Task]. It repeats the request like Post with a key.
 //
 // Errors: the errors of [Pool.Task]; the cause of ctx; the error of the server.
 func (c *Client) Task(ctx context.Context, id string) (task Task, err error) {

@@ -11,16 +11,17 @@ import (
 type Poll struct {
 	Daemon string `json:"daemon"` // the name of the daemon: a newer Poll of the same name ends an older one
 	Role   string `json:"role"`   // empty: of all roles
-	WaitMS int64  `json:"wait_ms,omitempty"`
+	// WaitMS is how long the daemon waits for a restart, in milliseconds. It is at most 50 s; zero does not wait.
+	WaitMS int64 `json:"wait_ms,omitempty"`
 }
 
 // Command is a restart of a role that the pool requests: the daemon stops the processes of the role, if there are any, and starts one.
 type Command struct {
 	Role   string    `json:"role"`
 	Number uint64    `json:"number"`
-	Reason string    `json:"reason"`
-	Asked  time.Time `json:"asked"`
-	After  time.Time `json:"after"` // not before that time
+	Reason string    `json:"reason"` // up to 256 bytes; a longer one is cut
+	Asked  time.Time `json:"asked"`  // the time of the request, by the pool's clock
+	After  time.Time `json:"after"`  // no daemon gets it before that time
 }
 
 // Polled is the answer to a [Poll].
@@ -28,8 +29,9 @@ type Polled struct {
 	Commands []Command `json:"commands"`
 }
 
-// Commands returns the requested restarts that may begin now, and waits up to WaitMS for one, at most 50 s. It changes nothing: a daemon
-// that means to restart a role calls [Pool.Take] first.
+// Commands returns the requested restarts that may begin now, and waits up to WaitMS for one. It returns none if there is none after WaitMS,
+// and earlier if the daemon polls again or the host closes. It changes nothing: a daemon that means to restart a role calls [Pool.Take]
+// first.
 //
 // Errors: [ErrUnknown] if the Role is not declared as managed, and [ErrFull] if 100 daemons wait.
 func (p *Pool) Commands(ctx context.Context, q Poll) (Polled, error) {
@@ -109,10 +111,11 @@ type Taken struct {
 	Deadline time.Time `json:"deadline"` // by the pool's clock: a worker of the role joins before, or the pool requests another restart
 }
 
-// Take takes a requested restart, so that no other daemon does: the role is starting until the Deadline. It is refused if the role is not
-// offline any more. A repeated Take of the daemon returns the same Deadline.
+// Take takes a requested restart, so that no other daemon does: the role is starting until the Deadline. If the role is not offline any
+// more, the pool withdraws the request, and refuses the Take. A repeated Take of the daemon returns the same Deadline.
 //
-// Errors: [ErrUnknown].
+// Errors: [ErrUnknown] if the pool does not request the restart now: another daemon has taken it, the Deadline is over, its After is in the
+// future, or the role is not offline.
 func (p *Pool) Take(ctx context.Context, t Take) (taken Taken, err error) {
 	if err := checkNames("daemon", t.Daemon, "role", t.Role); err != nil {
 		return Taken{}, err
@@ -168,11 +171,11 @@ type Exit struct {
 	Number uint64 `json:"number,omitempty"`
 	// Conn is the connection of its worker; empty if it is not known.
 	Conn   string `json:"conn,omitempty"`
-	Reason string `json:"reason"`
+	Reason string `json:"reason"` // up to 4 KiB
 }
 
-// Exited removes the worker of a process that has ended, and makes its tasks pending again, without a wait for a TTL or a lease. If the
-// last restart started this process, the role is no longer starting.
+// Exited removes the worker of a process that has ended, and makes its tasks pending again, without a wait for a TTL or a lease: the first
+// 100 of them, and the others when their leases lapse. If the last restart started this process, the role is no longer starting.
 //
 // Errors: [ErrUnknown] for the role.
 func (p *Pool) Exited(ctx context.Context, e Exit) error {

@@ -20,7 +20,7 @@
 //	acknowledged  Start                                        running       the claim is the current one
 //	acknowledged  Release, Fail with Retry                     pending       the claim is the current one
 //	acknowledged  the sweep                                    pending       after Acknowledged, if its worker is not reachable
-//	running       Renew                                        running       the claim is the current one
+//	running       Renew, Start                                 running       the claim is the current one
 //	running       Handoff                                      done          the claim is the current one
 //	running       Release, Fail with Retry                     pending       the claim is the current one
 //	running       the sweep                                    pending       the lease has lapsed
@@ -51,15 +51,18 @@
 //     task.
 //   - The key of a requested restart is the role. So a role has at most one requested restart.
 //   - The pool counts the restarts that it requests. After MaxRestarts of them without a worker that stays for Stable or hands off a
-//     task, the pool reports the role as given up, and requests no more until a worker joins or a daemon declares the role.
-//   - After a start of the host, nothing lapses within one TTL of the pool's first request or sweep, and no lease lapses within one lease:
-//     before that the workers could not send heartbeats. Only a start of the host begins this period; the end of an incarnation does not.
-//     It also begins when a sweep is late by more than a TTL: then the host or its machine was suspended, or its clock was set forward.
-//   - Only the clock of the pool's host counts. Requests contain no times.
+//     task, the pool reports the role as given up, and requests no more until a worker joins, a daemon declares the role, or an operator
+//     retries it. A join does not reset the count: if that worker is lost before it is stable or hands off a task, the pool gives the role up again.
+//   - After a start of the host, no worker and no restart lapses within one TTL of the pool's first change or sweep, and no claim lapses within
+//     the longer of TTL and Lease: before that the workers could not send heartbeats. The deadlines of tasks and the retention period have
+//     no such delay. The end of an incarnation does not begin this period. A clock that is set back begins it, and so does a sweep that is
+//     late by more than a TTL: then the host or its machine was suspended, or its clock was set forward.
+//   - Only the clock of the pool's host counts. Requests contain durations, and no points in time.
 //
 // # Ordering
 //
-// Each method is one [dohost.Transaction]: it changes rows and their counts together or not at all. Its answer leaves when its writes
+// Each method that changes rows is one [dohost.Transaction]: it changes rows and their counts together or not at all. A Claim that waits
+// is one for each attempt. The answer leaves when the writes
 // are durable. So a worker that got the answer to a claim still has the claim after any crash. A worker that gets no answer resends the
 // request: Join, Start, Renew, Handoff and Post with a Key are idempotent, and Claim returns the task that the connection has claimed
 // but not started.

@@ -9,8 +9,9 @@ import (
 )
 
 // These are the refusals of a pool: errors.Is(err, refusal) reports whether err is one of that kind, for the methods of a [Pool] and of
-// a [Client]. Over HTTP they have the code that the message begins with. A refused request has changed nothing, apart from a
-// late result that is kept, and the heartbeat of a Claim that is an ErrFull.
+// a [Client]. Over HTTP they have the code that the message begins with. A refused request has changed nothing, with four exceptions: the
+// pool keeps the result of a late Handoff, the heartbeat of a Claim that is refused with ErrFull counts, that Claim has ended the pending
+// tasks whose deadlines are over, and a Take for a role that is not offline withdraws the requested restart.
 var (
 	// ErrInvalid reports an argument that is missing, malformed, or larger than its limit.
 	ErrInvalid error = &kind{"invalid", http.StatusBadRequest, errors.New("pool: invalid argument")}
@@ -23,9 +24,9 @@ var (
 	ErrTransition error = &kind{"transition", http.StatusConflict, dohost.ErrConflict}
 	// ErrUnknown reports a role, a task or a command that does not exist.
 	ErrUnknown error = &kind{"unknown", http.StatusNotFound, dohost.ErrNotFound}
-	// ErrKeyUsed reports a post whose key belongs to another task.
+	// ErrKeyUsed reports a post with the key of a task that has another role, text or once, or that notifies another agent.
 	ErrKeyUsed error = &kind{"key_used", http.StatusConflict, dohost.ErrConflict}
-	// ErrFull reports that the pool has the maximum number of workers, tasks, roles, waiting workers or waiting daemons.
+	// ErrFull reports that the pool has the maximum number of workers, tasks, roles (256), waiting workers (2,000) or waiting daemons (100).
 	ErrFull error = &kind{"full", http.StatusTooManyRequests, dohost.ErrOverloaded}
 )
 

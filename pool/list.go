@@ -6,11 +6,11 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// ListQuery selects rows of a list. A list has at most 1,000 rows, and fewer tasks if their keys, reasons and progress are long.
+// ListQuery selects rows of a list. A list of tasks ends early when the keys, reasons and progress of its tasks exceed 128 KiB.
 type ListQuery struct {
 	Role   string `json:"role"`             // of the rows; workers and tasks need one
 	Status Status `json:"status,omitempty"` // of tasks; empty: any
-	Limit  int    `json:"limit,omitempty"`  // zero means 100
+	Limit  int    `json:"limit,omitempty"`  // 1 to 1,000; zero means 100
 	// After continues a list after the Next of the one before.
 	After dohost.Cursor `json:"after,omitempty"`
 }
@@ -32,7 +32,7 @@ type TaskList struct {
 	Next  dohost.Cursor `json:"next,omitempty"` // empty at the end
 }
 
-// Tasks lists the tasks of a role, by status and then in the order of the posts. They have no text and no results.
+// Tasks lists the tasks of a role, by status in alphabetical order, and then in the order of the posts. They have no text and no results.
 func (p *Pool) Tasks(ctx context.Context, q ListQuery) (TaskList, error) {
 	limit, err := q.checked()
 	if err != nil {
@@ -91,7 +91,7 @@ type RoleList struct {
 	Roles []Role `json:"roles"`
 }
 
-// Roles lists all roles. Role.Waiting reports whether the role has a pending task.
+// Roles lists all roles, at most 256, in the order of their names.
 func (p *Pool) Roles(ctx context.Context) (RoleList, error) {
 	v, err := p.view(ctx)
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 type ManageOptions struct {
 	// Role is the role whose workers the daemon starts. Required.
 	Role string
-	// Name is the name of the daemon, unique in the pool. At most 128 bytes. Empty means a random one.
+	// Name is the name of the daemon, unique in the pool: 1 to 128 printable ASCII characters without spaces. Empty means a random one.
 	Name string
-	// Wait bounds one request for restarts. Zero means 30 s; it is at most 50 s.
+	// Wait bounds one request for restarts. Zero means 30 s; it is at least 1 ms and at most 50 s.
 	Wait time.Duration
 }
 
@@ -22,27 +22,28 @@ type ManageOptions struct {
 type Process struct {
 	// Role is the role of the worker.
 	Role string
-	// Conn is the connection of the worker, such as its WorkOptions.Conn. It is random.
+	// Conn is the connection that the worker of the process must use, for instance as its WorkOptions.Conn. It is random.
 	Conn string
 	// Number is the number of the restart that the pool has requested, and Reason its reason.
 	Number uint64
 	Reason string
 }
 
-// Manage is a daemon: it declares a role as managed, and calls run in a goroutine for each restart of the role that the pool requests, until
-// ctx ends. It declares the role when it starts, so a role that is given up then has all of its restarts again; and again when the pool no longer
-// knows the role as managed, such as after a loss of its data.
+// Manage is a daemon: it declares a role as managed, and calls run in a goroutine for each restart of the role that it takes, until
+// ctx ends. It declares the role when it starts, which resets the count of restarts of a role that is given up. It declares the role again
+// when the pool no longer has it as managed, for instance after a loss of the pool's data.
 //
 // run starts a process, waits for its end, and returns its error, or nil after a status of zero. The error is the reason of the next restart.
 // Manage reports the end to the pool: the worker with the connection of the process is removed, and its tasks are pending again without a
 // wait for a TTL or a lease. If run panics, Manage reports the end as well, and the panic continues.
 //
-// The context of run ends with ctx, or when the pool requests another restart, since the worker has not joined in time or sends no
+// The context of run ends with ctx, or when Manage takes another restart, since the worker has not joined in time or sends no
 // heartbeats: run then stops the process, and returns soon. At most one call of run is active: Manage waits for its return, and for the report,
 // before it calls run again.
 //
-// Manage returns after the last call of run, and after the report of its end, on which it spends up to 10 s. It returns the cause of ctx, a
-// refusal, or an error of the server about the request, such as the error for a wrong token. It repeats requests while the server does not answer.
+// Manage returns after the last call of run, and after the report of its end. After the end of ctx it tries to report for up to 10 s. It
+// returns the cause of ctx, a refusal, or an error of the server about the request, such as the error for a wrong token. It repeats a request
+// while there is no answer, or one with the status 5xx, 408 or 429.
 func Manage(ctx context.Context, c *Client, o *ManageOptions, run func(context.Context, Process) error) error {
 	if o == nil || run == nil {
 		return refuse(ErrInvalid, "Manage without options or a function")

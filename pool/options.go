@@ -9,8 +9,8 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// Options tunes the pools of a class. A nil *Options, and the zero Options, mean the defaults. Unless a field documents it, a negative
-// value is an error of [dohost.Open].
+// Options tunes the pools of a class. A nil *Options, and the zero Options, mean the defaults. A duration is at least 1 ms and at most 30
+// days. A value out of range is an error of [dohost.Open], and so is a negative value unless the field documents it.
 type Options struct {
 	// Beat is the time between two heartbeats of a worker. Zero means 30 s.
 	Beat time.Duration
@@ -33,18 +33,20 @@ type Options struct {
 	Starting time.Duration
 	// Stable is the time after which a worker counts as stable: its role has all of its restarts again. Zero means 5 min.
 	Stable time.Duration
-	// MaxRestarts bounds the restarts of a role in succession without a stable worker or a task handed off. Zero means 5.
+	// MaxRestarts bounds the restarts of a role in succession without a stable worker or a task handed off. Zero means 5; it is at most 1,000.
 	MaxRestarts int
 	// RestartDelay is the delay before the second restart in succession, doubled for each further one, up to 5 min or RestartDelay, whichever is longer. Zero means 10 s.
 	RestartDelay time.Duration
-	// MaxAttempts bounds the claims of a task; released claims do not count. Then the task has failed. Zero means 5.
+	// MaxAttempts bounds the claims of a task; released claims do not count. A task fails when its last claim ends without a handoff. Zero
+	// means 5; it is at most 1,000.
 	MaxAttempts int
-	// Keep is the retention period of tasks that have ended, and of unmanaged roles without workers and tasks. Zero means 24 h.
+	// Keep is the retention period of tasks that have ended, and of unmanaged roles without workers and tasks. It does not begin for a task
+	// before its agent is notified: see NewTask.Notify. Zero means 24 h.
 	Keep time.Duration
-	// MaxWorkers bounds the workers of a pool. Zero means 2,000.
+	// MaxWorkers bounds the workers of a pool. Zero means 2,000; it is at most 100,000.
 	MaxWorkers int
 	// MaxTasks bounds the tasks of a pool, ended ones included. A post to a full pool removes the oldest task that has
-	// ended, and is refused if there is none. Zero means 10,000.
+	// ended, and is refused if there is none. It does not remove a task before its agent is notified. Zero means 10,000; it is at most 1,000,000.
 	MaxTasks int
 	// MaxText bounds the text of a task, in bytes. Zero means 64 KiB; it is at most 768 KiB.
 	MaxText int

@@ -12,14 +12,14 @@ import (
 // Declare declares a role.
 type Declare struct {
 	Role string `json:"role"`
-	// Managed says that a daemon takes the restarts of the role's workers. The pool requests none of an unmanaged role.
+	// Managed says that a daemon restarts the role's workers. The pool requests no restarts of an unmanaged role.
 	Managed bool `json:"managed"`
 }
 
-// Declare creates a role, or changes whether it is managed. It also ends the state given up, with all restarts again: a daemon declares its
-// role when it starts.
+// Declare creates a role, or changes whether it is managed. It also ends the state given up, and resets the count of restarts: a daemon
+// declares its role when it starts.
 //
-// Errors: [ErrFull].
+// Errors: [ErrFull] if the pool has 256 other roles.
 func (p *Pool) Declare(ctx context.Context, d Declare) error {
 	if err := checkNames("role", d.Role); err != nil {
 		return err
@@ -146,12 +146,12 @@ type Role struct {
 	Managed   bool       `json:"managed"`
 	Reachable bool       `json:"reachable"` // it has a worker whose Until is in the future
 	Until     *time.Time `json:"until,omitempty"`
-	Busy      bool       `json:"busy"` // one of its tasks has a lease that ends in the future
-	Waiting   bool       `json:"waiting"`
+	Busy      bool       `json:"busy"`                // one of its tasks has a lease that ends in the future
+	Waiting   bool       `json:"waiting"`             // it has a pending task
 	Requested *Command   `json:"requested,omitempty"` // the restart that the pool requests
 	Starting  *time.Time `json:"starting,omitempty"`  // the deadline of the restart that a daemon has taken
-	Restarts  int        `json:"restarts"`            // since the last stable worker, or task handed off
-	GivenUp   bool       `json:"given_up"`
+	Restarts  int        `json:"restarts"`            // since the last stable worker, task handed off, or Declare
+	GivenUp   bool       `json:"given_up"`            // the pool requests no further restart
 }
 
 // CheckRole returns an [ErrInvalid] for a text that cannot be the name of a role: 1 to 128 printable ASCII characters without spaces.

@@ -15,16 +15,17 @@ const MaxWithin = 365 * 24 * time.Hour
 
 // NewTask is a task to be posted.
 type NewTask struct {
-	Role string `json:"role"`
-	Text string `json:"text"`
-	// Key makes a repeated post harmless: a second post with the key returns the task of the first, while the pool keeps it.
+	Role string `json:"role"` // see [CheckRole]
+	Text string `json:"text"` // UTF-8 of up to Options.MaxText bytes
+	// Key makes a repeated post harmless: a second post with the key returns the task of the first, while the pool keeps it. Its other fields,
+	// apart from WithinMS, must be equal. It is UTF-8 of up to 256 bytes without a zero byte. Empty means none.
 	Key string `json:"key,omitempty"`
 	// Once says that no worker starts the task after another one has: the task fails if the claim of a worker that has started it ends
 	// without a handoff, for any reason. Claims that end before the start do not count, except against MaxAttempts.
 	Once bool `json:"once,omitempty"`
 
-	// WithinMS is the time in milliseconds after which the task fails, unless it has ended: by the next sweep, and no worker gets it later. Zero
-	// means no bound. It is at most [MaxWithin].
+	// WithinMS is the time from the post, in milliseconds, after which the task fails unless it has ended. The next sweep ends it, and no worker
+	// can claim it before that. Zero means no bound. It is at most [MaxWithin].
 	WithinMS int64 `json:"within_ms,omitempty"`
 
 	// CreateRole creates the role if it does not exist, as one that is not managed. Only for posts in Go.
@@ -43,8 +44,8 @@ type Task struct {
 	Key      string    `json:"key,omitempty"`
 	Status   Status    `json:"status"`
 	Created  time.Time `json:"created"`
-	Since    time.Time `json:"since"` // of the Status
-	Attempts int       `json:"attempts"`
+	Since    time.Time `json:"since"`    // of the Status
+	Attempts int       `json:"attempts"` // claims, without released ones; since an operator has retried it
 	// Reason is the reason why the task is pending again; of a failed task, its error.
 	Reason string `json:"reason,omitempty"`
 	Once   bool   `json:"once,omitempty"`
@@ -52,7 +53,8 @@ type Task struct {
 	// effects: the lease has lapsed, the worker has ended or has released the task, or the task was cancelled.
 	Uncertain bool `json:"uncertain,omitempty"`
 
-	// Fence is the number of the last claim, and Conn its connection; no Conn if the task is pending.
+	// Fence is the number of the last claim, and zero before the first one. Conn is the connection of that claim while the claim is current, and
+	// after its worker has ended the task. Otherwise it is empty.
 	Fence      uint64     `json:"fence"`
 	Conn       string     `json:"conn,omitempty"`
 	Lease      *time.Time `json:"lease,omitempty"`       // end of the lease, or the time to start the task
@@ -95,7 +97,7 @@ func (v *view) whole(ctx context.Context, t taskRow) (Task, error) {
 
 // Post posts a task, and wakes a worker of its role. If the role is managed and offline, it requests a restart of the role.
 //
-// Errors: [ErrUnknown] for a role that has never had a worker and that no daemon has declared; [ErrKeyUsed]; [ErrFull].
+// Errors: [ErrUnknown] for a role that the pool does not have, unless n.CreateRole is set; [ErrKeyUsed]; [ErrFull].
 func (p *Pool) Post(ctx context.Context, n NewTask) (task Task, err error) {
 	if err := n.check(p.options); err != nil {
 		return Task{}, err

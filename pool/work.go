@@ -17,10 +17,10 @@ type WorkOptions struct {
 	Role string
 	// Name is for people, such as the name of the machine. At most 128 bytes.
 	Name string
-	// Conn is the connection of the worker, which no other worker may have. Empty means a random one, which is best; [Process] sets it for the
-	// process of a daemon.
+	// Conn is the connection of the worker, which no other worker may have: see [Join]. In a process that [Manage] has started it is
+	// Process.Conn. Empty means a random one.
 	Conn string
-	// Wait bounds one request for a task. Zero means 30 s; it is at most 50 s.
+	// Wait bounds one request for a task. Zero means 30 s; it is at least 1 ms and at most 50 s.
 	Wait time.Duration
 }
 
@@ -39,13 +39,14 @@ var errLost = fmt.Errorf("pool: the lease of the task has lapsed: %w", ErrFence)
 // The context of do ends with ctx, or when the worker has lost the task: then its cause is an [ErrFence], and another worker may have the
 // task. do reports progress with [Progress], and must do so within Options.Progress of the pool.
 //
-// The result of do ends the task. If do returns an error, the task is pending again and counts as an attempt, or has failed if the error
-// wraps [ErrNoRetry]; after the end of ctx it is released, and does not count. If do panics, the task has failed, and the panic continues.
-// On each of these paths, and on every return of Work, the worker leaves the pool. If the answer to its last claim is lost, the claim has an
+// The result of do ends the task; nil means the JSON null. A result that is not JSON, or is longer than Options.MaxResult of the pool, makes
+// the task fail. If do returns an error, the task is pending again and the attempt counts, or the task has failed if the error
+// wraps [ErrNoRetry]; after the end of ctx Work releases the task, and the attempt does not count. If do panics, the task has failed, and the
+// panic continues. The worker leaves the pool when Work returns or panics. If the answer to its last claim is lost, the claim has an
 // effect nevertheless: the claimed task is pending again only after Options.Acknowledged.
 //
-// Work returns the cause of ctx, a refusal such as [ErrFull], or an error of the server about the request, such as that of a wrong token.
-// It repeats requests while the server does not answer.
+// Work returns the cause of ctx, a refusal such as [ErrFull], or an error of the server about the request, such as the error for a wrong
+// token. It repeats a request while there is no answer, or one with the status 5xx, 408 or 429.
 func Work(ctx context.Context, c *Client, o *WorkOptions, do func(context.Context, *Task) (json.RawMessage, error)) error {
 	if o == nil || do == nil {
 		return refuse(ErrInvalid, "Work without options or a function")

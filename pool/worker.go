@@ -12,10 +12,10 @@ import (
 // Join makes a connection a worker of a role.
 type Join struct {
 	Role string `json:"role"`
-	// Conn identifies the connection: a random text that the worker has drawn for it, and no other worker uses. It proves later
-	// requests to be those of this worker.
+	// Conn identifies the connection: a random text that the worker has drawn for it, and no other worker uses. Later requests with it are
+	// requests of this worker. It has 1 to 128 printable ASCII characters without spaces.
 	Conn string `json:"conn"`
-	Name string `json:"name,omitempty"` // for people
+	Name string `json:"name,omitempty"` // for people: up to 128 bytes
 }
 
 // Joined is the answer to a [Join]. The times are the times of the pool's options, in milliseconds.
@@ -26,10 +26,10 @@ type Joined struct {
 	LeaseMS int64     `json:"lease_ms"`
 }
 
-// Join makes a connection a worker, which is reachable for one TTL. It creates the role if there is none. The worker ends a restart of the
-// role that was requested or begun. A repeated Join of the connection is a heartbeat.
+// Join makes a connection a worker, which is reachable for one TTL. It creates the role if there is none. The join ends a restart of the
+// role that was requested or begun, and the state given up. A repeated Join of the connection is a heartbeat.
 //
-// Errors: [ErrFull].
+// Errors: [ErrFull] if the pool has Options.MaxWorkers workers, or 256 other roles.
 func (p *Pool) Join(ctx context.Context, j Join) (joined Joined, err error) {
 	if err := checkNames("role", j.Role, "conn", j.Conn); err != nil {
 		return Joined{}, err
@@ -144,7 +144,7 @@ type Leave struct {
 	Conn string `json:"conn"`
 }
 
-// Leave removes a worker: its own connection and no other. Its tasks remain its own: it may still start them, renew their leases and
+// Leave removes the worker of a connection. Its claims remain: it may still start its tasks, renew their leases and
 // hand them off. A worker that does not intend to do so releases them first.
 //
 // Errors: [ErrStale].

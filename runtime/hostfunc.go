@@ -20,18 +20,18 @@ const hostFuncTimeout = 10 * time.Second
 // goroutine that calls it may be one that serves all objects, or may have made an object
 // wait for it.
 type hostFunc struct {
-	host *Host
-	name string
-	hung atomic.Int64 // calls that have not returned within hostFuncTimeout
+	host  *Host
+	name  string
+	stuck atomic.Int64 // calls that have not returned within hostFuncTimeout
 }
 
 // call calls f and waits for it, for hostFuncTimeout at most. While an earlier call has not
 // returned, call does nothing.
 func (c *hostFunc) call(f func()) {
-	if c.hung.Load() > 0 {
+	if c.stuck.Load() > 0 {
 		return
 	}
-	err := guard.Within(hostFuncTimeout, &c.hung, f)
+	err := guard.Within(hostFuncTimeout, &c.stuck, f)
 	if failure, ok := err.(*guard.Failure); ok {
 		c.host.reportFailure(c.name, failure, failure.Stack)
 	} else if err != nil {

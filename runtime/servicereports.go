@@ -33,12 +33,12 @@ type serviceReport struct {
 	size  int
 }
 
-// The limits of the queue. A call that has taken longer than reportHung is taken to hang: maxHungReports bounds the queue until
+// The limits of the queue. A call that has taken longer than reportStuck counts as stuck: maxStuckReports bounds the queue until
 // the call returns. maxReportBytes bounds the queue at all times.
 const (
-	reportHung     = time.Second
-	maxHungReports = 4096
-	maxReportBytes = 64 << 20
+	reportStuck     = time.Second
+	maxStuckReports = 4096
+	maxReportBytes  = 64 << 20
 )
 
 const serviceFunc = "Listener.Service"
@@ -87,8 +87,8 @@ func (s *serviceReports) add(h *Host, r serviceReport) {
 // fullLocked reports whether the queue has no room for a report. An empty queue has room for every report.
 func (s *serviceReports) fullLocked(now time.Duration, size int) bool {
 	invariants.Held(&s.mu)
-	hung := s.calling && now-s.began > reportHung
-	return len(s.queue) > 0 && s.bytes+size > maxReportBytes || hung && len(s.queue) >= maxHungReports
+	stuck := s.calling && now-s.began > reportStuck
+	return len(s.queue) > 0 && s.bytes+size > maxReportBytes || stuck && len(s.queue) >= maxStuckReports
 }
 
 // run empties the queue.

@@ -82,7 +82,7 @@ func TestReportsAreDroppedWhileACallOfTheListenerHangs(t *testing.T) {
 		l := openServiceLog(t, func(string) { <-quit })
 		l.report(0, 1)
 		time.Sleep(time.Second)
-		l.report(1, 1+maxHungReports+1000)
+		l.report(1, 1+maxStuckReports+1000)
 		time.Sleep(time.Nanosecond)
 		l.report(0, 300)
 		time.Sleep(time.Minute)
@@ -90,7 +90,7 @@ func TestReportsAreDroppedWhileACallOfTheListenerHangs(t *testing.T) {
 		l.check(t, 1, callHangs)
 		close(quit)
 		synctest.Wait()
-		n := 1 + maxHungReports + 1000
+		n := 1 + maxStuckReports + 1000
 		l.check(t, n, callHangs, fmt.Sprintf(callsDropOf, 700))
 		l.report(n, 2*n)
 		l.check(t, 2*n, callHangs, fmt.Sprintf(callsDropOf, 700))
@@ -104,9 +104,9 @@ func TestReportsOfSomeKindsWaitForACallThatHangs(t *testing.T) {
 		l := openServiceLog(t, func(string) { <-quit })
 		l.report(0, 1)
 		time.Sleep(2 * time.Second)
-		l.report(1, 1+maxHungReports+10)
+		l.report(1, 1+maxStuckReports+10)
 		close(quit)
-		l.check(t, 1+maxHungReports, fmt.Sprintf(callsDropOf, 10))
+		l.check(t, 1+maxStuckReports, fmt.Sprintf(callsDropOf, 10))
 	})
 }
 
@@ -140,7 +140,7 @@ func TestDropsOfReportsAreReportedOnceInTenSeconds(t *testing.T) {
 				time.Sleep(took)
 			}
 		})
-		l.report(0, 2*maxHungReports)
+		l.report(0, 2*maxStuckReports)
 		time.Sleep(took - time.Millisecond)
 		for range 12 {
 			l.report(0, 1)
@@ -150,7 +150,7 @@ func TestDropsOfReportsAreReportedOnceInTenSeconds(t *testing.T) {
 		for _, dropped := range []int{1, 3, 4, 3, 1} {
 			want = append(want, fmt.Sprintf(callsDropOf, dropped))
 		}
-		l.check(t, 2*maxHungReports, want...)
+		l.check(t, 2*maxStuckReports, want...)
 	})
 }
 
@@ -211,11 +211,11 @@ func TestCloseReportsDropsOfReports(t *testing.T) {
 		l := openServiceLog(t, func(string) { <-quit })
 		l.report(0, 1)
 		time.Sleep(2 * time.Second)
-		l.report(1, 1+maxHungReports+10)
+		l.report(1, 1+maxStuckReports+10)
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
 		close(quit)
-		l.check(t, 1, fmt.Sprintf("dohost: Listener.Service: Close has discarded %d reports, since calls of the function took too long", maxHungReports+10))
+		l.check(t, 1, fmt.Sprintf("dohost: Listener.Service: Close has discarded %d reports, since calls of the function took too long", maxStuckReports+10))
 	})
 }

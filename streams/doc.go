@@ -16,6 +16,10 @@
 // A response to a writer leaves when the data is durable, and a reader never sees data before that. The server refuses the protocol's
 // forks with status 501.
 //
+// A JSON message has at most 1 MiB, and a body ServerOptions.MaxBody. A stream has at most 1,000 producers; a new one replaces a producer that was
+// idle for more than 7 days, and otherwise gets status 429. A host has at most 1,000 subscriptions. Each names at most 1,000 streams, and a
+// stream has at most 100 subscriptions that name it, and 100 with a pattern that matches it. A lease lasts 1 s to 10 min, by default 30 s.
+//
 // Below the path __ds it answers the requests for subscriptions: durable cursors in streams, and wakes, by webhook or through a
 // stream of wakes, for the workers that advance the cursors.
 //
@@ -27,8 +31,7 @@
 // one batch, or nothing if a write fails. So a producer that repeats a request after a crash, or after a full disk, appends once.
 //
 // A subscription is an object too ([Subscription]). The batch of an append contains a notice for each subscription of the stream; the
-// append waits for no subscription. The stream sends the notices afterwards, and keeps each until its subscription has accepted it
-// (notice).
+// append waits for no subscription. The stream sends the notices afterwards, and keeps each until its subscription has accepted it.
 //
 // A reader is not an event of the object. Each of its reads is a short event, which the readers of one stream at one offset share.
 // Between two reads a reader waits for a signal of the class, outside of the object, so the object may leave memory.

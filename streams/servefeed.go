@@ -33,15 +33,16 @@ type FeedOptions struct {
 //		}
 //	}
 //
-// All sources must have one feed, and at most 64 are possible. A client continues from any offset that it has received, in another
+// There are 1 to 64 sources, each of another collection, and all with one feed. A client continues from any offset that it has received, in another
 // incarnation and process too, also in the middle of the list of rows. At each offset it has exactly the rows as they were at one position
-// of the feed, or those until a row of the list. No response has a change that a crash can undo.
+// of the feed, or the part of these rows until a row of the list. No response has a change that a crash can undo.
 //
 // The query parameters are those of the protocol: offset, which is -1 for all rows or now for later changes alone, and live, which is
-// long-poll or sse. A response has at most 256 KiB and the row that reaches them, or 256 rows or changes. GET and HEAD are
-// possible; a client writes with other methods of the object. A client whose offset the feed does not have any more gets status 410, and
+// long-poll or sse. A response, and with sse each event, has at most 256 changes and 256 rows, and ends early when the changes, or the rows,
+// have 256 KiB. GET and HEAD are possible; a client writes with other methods of the object. If the feed
+// does not have the offset of a client any more, the status is 410, and the client
 // reads all rows again: after more changes than Feed.Keep or MaxAge allow, a DeleteAll, an import or the restore of a backup. A change
-// whose value does not decode has the same effect.
+// with a value that does not decode has the same effect.
 //
 // A live reader waits without the turn, and keeps the object in memory. [dohost.Feed.Wait] bounds the waiting readers of an object, and
 // further ones get status 503. When the host closes, live readers get the end of their response.

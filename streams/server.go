@@ -18,8 +18,8 @@ import (
 type ServerOptions struct {
 	// Prefix is the beginning of the paths of streams, with or without a slash at each end. Empty means "/v1/stream/".
 	Prefix string
-	// URL is the URL of the prefix for the workers of webhooks, as "https://example.com/v1/stream/". Empty means that of the request
-	// that creates the subscription.
+	// URL is the URL of the prefix for the workers of webhooks, as "https://example.com/v1/stream/". Empty means the scheme and the host of the
+	// request that creates the subscription, and Prefix.
 	URL string
 	// MaxBody bounds the body of a request in bytes. Zero means 8 MiB, and so does more.
 	MaxBody int64
@@ -83,8 +83,8 @@ func setDefault[T comparable](v *T, d T) {
 //
 // ClassOptions.Authorize decides about each request before the object is woken. The rights are those at the beginning of the response:
 // ServerOptions.EventStream bounds how long a reader keeps them. A request counts as the creation of an object in [dohost.CheckCreation]
-// if the object of the stream is neither in memory nor stored. Errors are a [dohost.ErrorBody]. The Stream-Seq of a stream is that of all
-// its writers.
+// if the object of the stream is neither in memory nor stored. Errors are a [dohost.ErrorBody]; refusals of requests for subscriptions have the
+// protocol's form, {"error":{"code":…,"message":…}}. All writers of a stream share one sequence of Stream-Seq.
 //
 // When the host closes, live readers get the end of their response.
 func Server(h *dohost.Host, o *ServerOptions) http.Handler {

@@ -17,9 +17,9 @@ import (
 
 // WebhookOptions tunes the webhooks of subscriptions. A nil *WebhookOptions, and the zero WebhookOptions, mean the defaults.
 type WebhookOptions struct {
-	// Loopback permits webhooks at http://localhost and http://127.0.0.0/8, for development. All other URLs must be https, and their
-	// addresses must not be of a private, local or reserved network: each client that may create a subscription can
-	// have the host send requests to its webhook.
+	// Loopback permits webhooks at http and https URLs of localhost and of loopback addresses, for development. All other URLs must be https, and
+	// their addresses must not be of a private, local or reserved network: a client that may create a subscription chooses where the host sends
+	// requests. A URL has at most 2,048 bytes.
 	Loopback bool
 	// Check decides about the URL of a new subscription, in addition. The client gets the text of its error. It may be called
 	// concurrently. Nil admits every URL.

@@ -24,8 +24,8 @@ type AdminOptions struct {
 	// Hosts are the host names that the listener answers to, in addition to localhost and IP addresses. With
 	// Tokens an empty list means any name: a page that reaches the listener by DNS rebinding has no token.
 	Hosts []string
-	// A caller must present one of Tokens. If there are none, no caller needs a token. Tokens are for
-	// operators only, so use other ones than in [Options].
+	// Tokens are bearer tokens of operators: a caller must present one of them. If there are none, no caller needs a token. Use other tokens
+	// than in [Options].
 	Tokens []string
 	// Kill ends the process as SIGKILL does, for the page's button. Nil: there is no such button.
 	Kill func() error
@@ -59,7 +59,9 @@ type AdminOptions struct {
 //	GET    /                                       the page: conversations with agents, and their objects
 //	GET    /agents/{class}/{name}/{rest...}        WebSockets and get-messages, for the page
 //
-// Reading neither wakes an object nor keeps it in memory; setting an alarm and operating on items
+// A list has 1 to 10,000 items, by default 1,000: see limit. A result in an operate request has at most 8 MiB.
+//
+// Reading under /v1/ neither wakes an object nor keeps it in memory; setting an alarm, operating on items and requests to agents
 // wake it. The handler can change any object, so it answers only to localhost, to IP addresses and to
 // AdminOptions.Hosts (without Hosts but with Tokens: to any name), and it refuses pages of
 // other origins.

@@ -9,8 +9,8 @@
 //
 // Class and name are percent-encoded, so that a name may contain a slash; a method
 // that is exposed as "http" cannot be reached. Errors are a [dohost.ErrorBody]. In the
-// last form the class is written as [dohost.URLName] has it and the name is not decoded; an
-// unknown class is 400.
+// form with /agents/ the class is written as [dohost.URLName] has it and the name is not decoded; an
+// unknown class gets the status 400 and a text instead of an ErrorBody.
 //
 // [Admin] is the operator's side, and belongs on a listener of its own.
 package web
@@ -33,7 +33,7 @@ import (
 // Options tunes a Handler. A nil *Options, and the zero Options, mean the defaults.
 type Options struct {
 	// Classes are the names of the classes that are served. Other classes answer as if they were not bound, except as
-	// sub-agents of one that is served. Empty serves none: see [Roots].
+	// sub-agents of one that is served. Empty serves none: see [Roots]. Logger gets an error for a name that is not bound.
 	Classes []string
 	// NoObjects serves nothing under /objects/: neither calls of exposed methods nor the handlers of
 	// objects. Agents are served.
@@ -41,14 +41,14 @@ type Options struct {
 	// NewObjects bounds how many objects the clients of one remote address may create in a minute: requests for
 	// objects that are not in memory and have nothing durable, sub-agents included. The status beyond it is 429. Zero
 	// means 1,000; negative, no bound. An address is an IPv4 address or an IPv6 network of 64 bits, as the TCP
-	// connection has it: all clients of a proxy are one address.
+	// connection has it: all clients of a proxy are one address. The handler counts 10,000 addresses; further ones share one bound.
 	NewObjects int
 	// MaxBody bounds a request's body in bytes. Zero means 16 MiB; negative, no bound.
 	MaxBody int64
 	// CallTimeout bounds a call of an exposed method, its waiting included. A method
 	// that has started continues. Zero means 60 s; negative, no bound.
 	CallTimeout time.Duration
-	// StepTimeout bounds each read of a body and each write of a response, so that
+	// StepTimeout bounds each read of a body and each write of up to 64 KiB of a response, so that
 	// streams may last but not stall. Zero means 30 s; negative, no bound.
 	StepTimeout time.Duration
 	// BodyTimeout bounds the total time that the handler waits for a body, in all its reads. Each 16 KiB
@@ -63,15 +63,16 @@ type Options struct {
 	// Tokens are bearer tokens: a caller must present one of them, see [TokenIdentity]. If there are none, no caller
 	// needs a token.
 	Tokens []string
-	// Origins are other origins with pages that may call from a browser, as "https://example.com".
+	// Origins are other origins with pages that may call from a browser, as "https://example.com". Logger gets an error for a text that is no
+	// origin.
 	Origins []string
 	// CORS lets pages of all origins call agents by HTTP. For sockets see [dohost.Options].
 	CORS bool
 	// AgentsPrefix is the prefix of the agents' paths. Empty means /agents.
 	AgentsPrefix string
-	// Handlers answer the requests whose paths begin with their keys, such as "/v1/stream/", after the checks of Hosts, Tokens and
-	// Origins, and within the bounds of NewObjects and of the times. MaxBody is not theirs. With CORS the pages of all origins may send
-	// these requests, and preflights need no token; the header of a response is the handler's.
+	// Handlers answer the requests with paths that begin with their keys, such as "/v1/stream/", after the checks of Hosts, Tokens and
+	// Origins, and within the bounds of NewObjects and of the times. The longest key counts. MaxBody does not apply. With CORS the pages of all
+	// origins may send these requests, and preflights need no token; the handler sets the header of its responses.
 	Handlers map[string]http.Handler
 	// OwnTokens reports whether a request for one of Handlers needs none of Tokens, since the handler checks a token of its own. It is
 	// called concurrently. Nil means that none does.
@@ -115,7 +116,7 @@ func (o *Options) withDefaults() Options {
 	return d
 }
 
-// Handler serves a host's objects.
+// Handler serves a host's objects: see the comment of the package. Options must not change afterwards.
 func Handler(h *dohost.Host, o *Options) http.Handler {
 	opts := o.withDefaults()
 	p := &public{host: h, opts: opts, classes: classesOf(h, opts.Classes)}

@@ -8,8 +8,8 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// LogListener writes the events of a host to l: incarnations and events at level debug, warnings for operators at
-// warn, the failure of the store at error.
+// LogListener writes the events of a host to l: incarnations, events and alarms at level debug, or at warn if an error ended them; reports of
+// services at info; warnings for operators at warn; the failure of the store at error.
 func LogListener(l *slog.Logger) dohost.Listener {
 	log := func(problem error, msg string, args ...any) {
 		if problem != nil {

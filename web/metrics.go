@@ -15,8 +15,8 @@ import (
 )
 
 // Metrics counts the events of a host, for Prometheus: make one with [NewMetrics], give its Listener to the host, and
-// the host to Watch. A nil *Metrics counts nothing. Labels have few values: classes, causes and places, never names of
-// objects.
+// the host to Watch. A nil *Metrics and a zero Metrics cannot be used, except that nil in Options and AdminOptions means none. Labels have
+// few values: classes, causes and places, never names of objects. Any number of goroutines may call the methods.
 type Metrics struct {
 	registry *prometheus.Registry
 	host     atomic.Pointer[dohost.Host]
@@ -145,7 +145,7 @@ func positive(v slog.Value) float64 {
 	return float64(max(0, v.Int64()))
 }
 
-// Watch adds values that are read from the host: objects in memory, zombies, the store.
+// Watch makes each scrape read values from the host: objects in memory, zombies, the store. It replaces the host of an earlier call.
 func (m *Metrics) Watch(h *dohost.Host) { m.host.Store(h) }
 
 // ServeHTTP answers a scrape.

@@ -30,7 +30,7 @@ type inspected interface {
 
 // StandbyAdmin serves the tools of an operator of a standby:
 //
-//	GET  /healthz, /metrics                     /readyz is 503 while the standby waits
+//	GET  /healthz, /readyz, /metrics            /readyz is 503 while the standby waits
 //	GET  /v1/standby                            its last record, and its lag
 //	POST /v1/promote                            make it a store; as_is=true: without a look at the archive
 //	GET  /v1/objects, /v1/objects/{class}/{name}, .../details, .../alarm, .../export    as [Admin]

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// ReadTokens reads a file of tokens, one a line; it ignores empty lines and those that begin with #. A file without
-// tokens is an error: it would refuse every client. Each error is a [*fs.PathError].
+// ReadTokens reads a file of tokens, one a line of at most 64 KiB. It ignores space around a token, empty lines, and lines that begin with #. A
+// file without tokens is an error: it would refuse every client. Each error is a [*fs.PathError].
 func ReadTokens(path string) ([]string, error) {
 	f, err := os.Open(path)
 	if err != nil {

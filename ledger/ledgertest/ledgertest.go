@@ -1,7 +1,7 @@
 // Package ledgertest checks whether the policy of a [ledger.Kind] is true.
 //
-// A kind declares how the ledger treats an operation whose outcome is unknown. A declaration may be false: a kind with
-// [ledger.PolicyIdempotent] and a service that charges twice for one key. [Kind] ends the incarnation at every point of an
+// A kind declares how the ledger treats an operation with an unknown outcome. A declaration may be false: for example, the kind has
+// [ledger.PolicyIdempotent], but the service charges twice for one key. [Kind] ends the incarnation at every point of an
 // operation, and compares the recorded outcome with the effects at the service:
 //
 //	func TestCharge(t *testing.T) {
@@ -27,12 +27,12 @@ import (
 )
 
 // Kind performs an operation of a kind in a plain object, and ends the incarnation at every point, as
-// [dohosttest.EveryPoint] does. The client repeats the Do until it returns a result or an unknown outcome, and then once
-// more. call is the function of the Do. service has the effects of call, and decides alone:
+// [dohosttest.EveryPoint] does. The client repeats the Do until it returns a result or an unknown outcome, at most five times, and after a
+// result once more. call is the function of the Do. service counts the effects of call, and only its counts decide:
 //
 //   - PolicyAtMostOnce: at most one effect, and one effect if the result is recorded.
-//   - PolicyIdempotent: one effect, and a recorded result. An operation whose call returned an error may be unknown.
-//   - PolicyReconcile: likewise; the operation may also be unknown if Find did not decide.
+//   - PolicyIdempotent: one effect, and a recorded result. The operation may be unknown if call returned an error.
+//   - PolicyReconcile: as for PolicyIdempotent; the operation may also be unknown if Find did not decide.
 //
 // Kind fails t if a run contradicts the policy; if Find returns Done without an effect or without a result that can be
 // decoded, or NotDone after an effect; if an error that proves NoEffect had an effect; and if the service has no effect in any

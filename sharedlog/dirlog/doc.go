@@ -10,10 +10,10 @@
 //
 // # Bases
 //
-// The content of a base is a file, whose name has the slot that publishes it. The file is synced under its name before that slot is
-// filled, as the next slot after the last record. So a base is published under the same fence as a record, and a file without its slot
-// is no base. A purge deletes the slots before the base's record, and keeps the beginnings of ownerships for ever, 64 bytes each: a
-// former owner knows none of the slots after one of those, so it cannot fill a slot that was purged.
+// The content of a base is a file with a name that has the slot that publishes it. The owner syncs the file and gives it its name before it
+// fills that slot, as the next slot after the last record. So a base is published under the same fence as a record, and a file without its
+// slot is no base. A purge deletes the slots before the base's record, and keeps the beginnings of ownerships for ever, 55 bytes each: a
+// former owner does not know the slots after the beginning of a later ownership, so it cannot fill a slot that was purged.
 //
 // # Lease
 //

@@ -29,7 +29,9 @@ const (
 	margin    = 6  // the lease is invalid so much of it early
 )
 
-// Open returns the log in a directory, and makes the directory if it is absent.
+// Open returns the log in a directory, and makes the directory, for the user alone, if it is absent. It acquires nothing.
+//
+// Errors: the errors of the file system.
 func Open(dir string) (*Log, error) {
 	for _, name := range []string{"slots", "bases", "alive", "released", "tmp"} {
 		if err := os.MkdirAll(filepath.Join(dir, name), privateDirs); err != nil {
@@ -43,6 +45,8 @@ func Open(dir string) (*Log, error) {
 }
 
 // Acquire implements [sharedlog.Log]. It waits until the owner has released the log, or was silent for three seconds.
+//
+// Errors: an error that wraps the cause of ctx; an error for a damaged log; the errors of the file system, without ErrUnavailable.
 func (l *Log) Acquire(ctx context.Context) (sharedlog.Lease, error) {
 	var w watch
 	for {

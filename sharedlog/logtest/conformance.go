@@ -17,7 +17,7 @@ type Implementation struct {
 	// Open returns a new, empty log; with again it returns another handle of the log that the test has opened before, as
 	// another process would have.
 	Open func(t *testing.T, again bool) sharedlog.Log
-	// Suspend makes a lease last no longer than it does without its owner, as if the owner's process was stopped. Nil does
+	// Suspend ends the renewals of a lease, as if the owner's process was stopped: the lease ends after its time. Nil does
 	// nothing: for a log that can be acquired while its owner is alive.
 	Suspend func(sharedlog.Lease)
 	// VirtualTime runs each test in a bubble of testing/synctest, so that the test does not wait for the end of a lease. Logs on a
@@ -25,7 +25,7 @@ type Implementation struct {
 	VirtualTime bool
 }
 
-// Run runs the tests of an implementation, in parallel.
+// Run runs the tests of an implementation, in parallel, each with a log of its own.
 func Run(t *testing.T, i Implementation) {
 	if i.Suspend == nil {
 		i.Suspend = func(sharedlog.Lease) {}

@@ -18,12 +18,13 @@ type Log struct {
 	// Linger is the time from the end of a lease's validity, when another host acquires the log, to the closing of its Lost
 	// channel. In between the former owner does not know that it has lost the log.
 	Linger time.Duration
-	// OnAppend, if set, is called before each append, without a lock. It may block, and its fault is that of the append.
+	// OnAppend, if set, is called before each append, without a lock. It may block. The append has the fault that it returns.
 	OnAppend func(Append) Fault
-	// OnBase, if set, is called before each writing of a base and each purge, as OnAppend is. With FaultUnavailable a base fails in
-	// the middle of its bytes.
+	// OnBase, if set, is called before each writing of a base and each purge, as OnAppend is. With FaultUnavailable a base fails after
+	// its first 100 bytes.
 	OnBase func(BaseStep) Fault
-	// Unchecked lets the owner purge records that no base has, which each other log refuses: a test finds the host that does it.
+	// Unchecked lets the owner purge records that no base has. Other logs refuse such a purge; with Unchecked a test sees the damage that a
+	// host with this fault does.
 	Unchecked bool
 
 	mu         sync.Mutex
@@ -78,7 +79,7 @@ func (f Fault) answer(err error) error {
 	return err
 }
 
-// Acquire implements [sharedlog.Log]. The former lease is invalid when it returns.
+// Acquire implements [sharedlog.Log]. It does not wait, ignores the context, and never fails. The former lease is invalid when it returns.
 func (l *Log) Acquire(context.Context) (sharedlog.Lease, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,7 +91,7 @@ func (l *Log) Acquire(context.Context) (sharedlog.Lease, error) {
 	return l.owner, nil
 }
 
-// Expire makes the lease of the present owner invalid, although no other host has acquired the log.
+// Expire makes the lease of the present owner invalid, although no other host has acquired the log. Its Lost channel is closed after Linger.
 func (l *Log) Expire() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

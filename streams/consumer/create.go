@@ -11,7 +11,7 @@ type Config struct {
 	Pattern string
 	// Streams are further streams.
 	Streams []string
-	// WebhookURL is the URL of the handler of [Subscription.Webhook]. Either it or WakeStream is required.
+	// WebhookURL is the URL of the handler of [Subscription.Webhook]. It or WakeStream is required; it has precedence.
 	WebhookURL string
 	// WakeStream is the path of the stream of wakes, which must exist, for [Subscription.Pull].
 	WakeStream  string
@@ -21,7 +21,8 @@ type Config struct {
 // Create creates the subscription at the server, unless it exists with the same properties. A new subscription begins at the present tails of its
 // streams.
 //
-// Errors: the errors of the server, one of them for a subscription with other properties; the errors of the network.
+// Errors: the errors of the server, such as its error for a subscription with other properties; the errors of the network. A request without a
+// response fails after Subscription.Timeout.
 func (s *Subscription) Create(ctx context.Context, c *Config) error {
 	body := map[string]any{"lease_ttl_ms": s.lease().Milliseconds()}
 	set := func(name, value string) {

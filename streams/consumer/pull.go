@@ -16,11 +16,12 @@ import (
 
 // PullOptions are the options of [Subscription.Pull].
 type PullOptions struct {
-	// WakeStream is the path of the stream of wakes. Required.
+	// WakeStream is the path of the stream of wakes, of 1 to 1,024 bytes. Required.
 	WakeStream string
 	// Worker is the name that the server shows to others, of 1 to 256 bytes. Empty means "dohost".
 	Worker string
-	// OnError is called with each error, after which Pull waits and tries again. It may be nil.
+	// OnError is called with each error, from one goroutine. Then Pull waits 1 s, doubled for each further error in succession, up to 30 s, and
+	// tries again. It may be nil.
 	OnError func(error)
 }
 
@@ -36,7 +37,8 @@ const (
 // Pull follows the stream of wakes of a pull-wake subscription, claims its wakes, and passes them to the subscription's worker, until ctx has
 // ended. Several hosts may do so for one subscription: each wake is worked on by one of them. h must have the class of [Class].
 //
-// Errors: one for options without a WakeStream; otherwise the context's cause. Errors of the server and of the host are passed to OnError.
+// Errors: an error for options that are out of range; otherwise the context's cause. Pull passes the errors of the server and of the host to
+// OnError.
 func (s *Subscription) Pull(ctx context.Context, h *dohost.Host, o *PullOptions) error {
 	if o == nil || o.WakeStream == "" || len(o.WakeStream) > maxPath || len(o.Worker) > maxID {
 		return fmt.Errorf("consumer: Pull wants a WakeStream of 1 to %d bytes, and a Worker of at most %d", maxPath, maxID)

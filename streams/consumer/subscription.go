@@ -27,13 +27,13 @@ type Subscription struct {
 	// Targets are the classes that take the messages. The first one that has a name for the path of a stream takes the messages of the stream.
 	// A stream without a target fails each drain. Required.
 	Targets []Target
-	// Header is added to all requests, for the authorization of the server. A server has no right to get it from another host: redirects
-	// are not followed.
+	// Header is added to all requests, for the authorization of the server. It must not change. Requests follow no redirects, so no other host
+	// gets it.
 	Header http.Header
 	// Transport sends the requests. It must be safe for concurrent use. Nil means a clone of [http.DefaultTransport].
 	Transport http.RoundTripper
-	// Lease is the lease of the subscription's wakes: heartbeats leave each third of it. It must be the one that the subscription was
-	// created with; [Subscription.Create] sends it. Zero means 30 s, as in the protocol; otherwise 1 s to 10 min.
+	// Lease is the lease of the subscription's wakes: heartbeats leave each third of it. It must be the lease that the subscription has at the
+	// server; [Subscription.Create] sends it. Zero means 30 s, as in the protocol; otherwise 1 s to 10 min.
 	Lease time.Duration
 	// Timeout bounds the wait for the server: for the response to a request, and for the next bytes of a long one. Zero means 30 s.
 	Timeout time.Duration

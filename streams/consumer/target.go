@@ -15,7 +15,7 @@ import (
 type Batch struct {
 	Subscription string
 	Stream       string // its path
-	// Messages are messages of a stream of JSON, at most 256 and, beyond the first one, 1 MiB.
+	// Messages are messages of a stream of JSON: at most 256, and at most 1 MiB unless it is one message alone. See Subscription.MaxMessage.
 	Messages []json.RawMessage
 	// Data is a part of a stream of another type, of at most 1 MiB. It may begin and end anywhere.
 	Data []byte

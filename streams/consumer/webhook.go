@@ -30,15 +30,14 @@ const (
 	checkEach = 100 * time.Millisecond
 )
 
-// Webhook returns the handler for the deliveries of the subscription. Its URL is the URL of the subscription at the server:
-// see [Subscription.Create]. The handler accepts a delivery only with a signature of the server, which it checks before it reads the delivery as
-// JSON, and not later than 5 min after it was signed.
+// Webhook returns the handler for the deliveries of the subscription. The server must have its URL: see Config.WebhookURL.
+// The handler accepts a delivery only with a valid field Webhook-Signature, with a time that is at most 5 min from its own clock. It verifies
+// the signature before it decodes the body, and reads no body of a request with a malformed field, an unknown key or another time.
 //
-// It does not read a body without such a field, or with an unknown key or another time.
-//
-// The responses: 202 when the wake is stored durably; 401 without a valid signature; 409 for a wake that the server has replaced; 400 and 413
-// for a body that is no wake or has more than 4 MiB; 503 if the host is overloaded or the server's keys cannot be fetched, after which the server tries
-// again. The handler may be called concurrently. h must have the class of [Class].
+// The responses: 202 when the wake is stored durably, or 200 (see WebhookOptions.Within); 400 for a body that is no wake; 401 without a valid
+// signature; 405 for another method than POST; 409 for a wake that the server has replaced; 413 for a body of more than 4 MiB; 503 if the host is
+// overloaded, the server's keys cannot be fetched, or the handler reads 64 other deliveries; otherwise the status of [dohost.DescribeError]. The
+// server repeats a delivery after an error. The handler may be called concurrently. h must have the class of [Class].
 func (s *Subscription) Webhook(h *dohost.Host, o *WebhookOptions) http.Handler {
 	if o == nil {
 		o = &WebhookOptions{}
