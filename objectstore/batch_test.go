@@ -56,6 +56,7 @@ func bounds() *rapid.Generator[Bounds] {
 
 // TestScanModel compares scans over four layers with a plain search.
 func TestScanModel(t *testing.T) {
+	keepAllWalks(t)
 	s := open(t, NewMemFS(), Options{})
 	n := 0
 	rapid.Check(t, func(t *rapid.T) {

@@ -432,6 +432,7 @@ func (m *collectionModel) scan(t *rapid.T, sn *Snapshot, name string, q RowQuery
 }
 
 func TestCollectionModel(t *testing.T) {
+	keepAllWalks(t)
 	rapid.Check(t, func(t *rapid.T) {
 		m := newCollectionModel(t)
 		defer m.close()

@@ -292,6 +292,7 @@ func (p *part) markDurable() (spent *layer) {
 func (r *Range) markDurableLocked(g *layer) (spent *layer) {
 	invariants.Held(&r.mu)
 	r.inflight, r.reading = nil, nil
+	r.addRecordLocked(g)
 	g.clearing = clearing{}
 	if r.whole && !g.cleared && r.lastDurable.set.bytes+g.set.bytes <= 2*maxLastDurable {
 		r.mergeDurableLocked(g)

@@ -37,7 +37,9 @@
 //
 // Age. Reads walk over deleted rows until they are compacted away. The committer makes the engine flush the memtable
 // when its deletions weigh as much as it can hold, and the engine compacts each flushed table into the level below.
-// This bounds the walk.
+// This bounds the walk. A queue deletes its first rows and scans from there, so a range keeps up to four spans of keys that a long walk has
+// found without rows in Pebble, and later scans begin after them. A span is kept only if no layer of the range has become durable since the
+// scan looked at memory, and a row that becomes durable cuts it, so rows in Pebble are never within a span.
 //
 // Outputs. An output waits for all earlier commits of the object, by any incarnation, but not for later commits.
 // It joins the newest undurable layer that is gated; a layer is gated if it holds a write without NoWait. If

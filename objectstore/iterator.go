@@ -16,9 +16,10 @@ type Iterator struct {
 
 	base       *cursor // Pebble's part; nil if there is none or no more
 	started    bool    // base has a position
-	pending    bool    // baseKey and baseValue have not been returned yet
-	skip       int     // bytes of Pebble's keys before the row's
-	baseKey    []byte  // with the space; reused
+	walk       emptyWalk
+	pending    bool   // baseKey and baseValue have not been returned yet
+	skip       int    // bytes of Pebble's keys before the row's
+	baseKey    []byte // with the space; reused
 	baseValue  []byte
 	key, value []byte // the current row
 	err        error
@@ -43,15 +44,18 @@ func (s *Batch) Scan(b Bounds) *Iterator {
 		return it
 	}
 	// Memory first: a layer that leaves memory in between is readable in Pebble by then.
-	var below bool
-	it.rows, below = s.overlay(lower, upper, &b)
-	if below && s.r.Prefetch() {
-		it.rows, below = s.overlay(lower, upper, &b)
+	var from []byte
+	var records uint64
+	it.rows, from, records = s.overlay(lower, upper, &b)
+	if from != nil && s.r.Prefetch() {
+		it.rows, from, records = s.overlay(lower, upper, &b)
 	}
-	if below {
+	if from != nil {
 		p := s.r.prefix
-		from, to := append(p[:len(p):len(p)], lower...), append(p[:len(p):len(p)], upper...)
-		it.base, it.err = s.r.store.cursor(s.r.store.db, from, to)
+		it.base, it.err = s.r.store.cursor(s.r.store.db, append(p[:len(p):len(p)], from...), append(p[:len(p):len(p)], upper...))
+		if !b.Reverse && !s.r.store.opts.ReadOnly {
+			it.walk = emptyWalk{s.r, lower, upper, records}
+		}
 	}
 	return it
 }
@@ -116,8 +120,12 @@ func (it *Iterator) fill() bool {
 	case it.reverse:
 		move = engineIterator.Prev
 	}
+	first := !it.started
 	it.started = true
 	it.pending, it.err = it.base.step(move, it)
+	if first && it.err == nil {
+		it.walk.ended(it.base, it.baseKey)
+	}
 	if !it.pending {
 		it.drop()
 	}

@@ -385,6 +385,7 @@ func (m *model) check(t *rapid.T) {
 }
 
 func TestModel(t *testing.T) {
+	keepAllWalks(t)
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel(t)
 		defer func() { m.close() }()

@@ -70,16 +70,15 @@ func mergeLayers(layers []scanLayer, reverse bool, limit int) []row {
 	return merged
 }
 
-// overlay copies the rows that a scan of the batch finds in memory. below reports whether Pebble must be read as
-// well.
-func (s *Batch) overlay(lower, upper []byte, b *Bounds) (rows []row, below bool) {
+// overlay copies the rows that a scan of the batch finds in memory. Pebble must be read as well if from, the first key that it may have, is
+// not nil. records is the number of records at that time.
+func (s *Batch) overlay(lower, upper []byte, b *Bounds) (rows []row, from []byte, records uint64) {
 	layers := make([]scanLayer, 0, 4)
 	add := func(g *layer) (below bool) {
 		layers = append(layers, scanLayer{set: &g.set, order: g.set.within(lower, upper)})
 		return !g.cleared
 	}
-	below = add(s.g)
-	if below {
+	if below := add(s.g); below {
 		s.r.mu.Lock()
 		defer s.r.mu.Unlock()
 		for _, g := range [...]*layer{s.r.filling, s.r.inflight} {
@@ -90,6 +89,10 @@ func (s *Batch) overlay(lower, upper []byte, b *Bounds) (rows []row, below bool)
 		if g := s.r.lastDurable; g != nil && g.cleared && below { // else Pebble has it, with further rows
 			below = add(g)
 		}
+		records = s.r.records
+		if at := s.r.afterEmptyLocked(lower); below && bytes.Compare(at, upper) < 0 {
+			from = at
+		}
 	}
-	return mergeLayers(layers, b.Reverse, b.Limit), below
+	return mergeLayers(layers, b.Reverse, b.Limit), from, records
 }

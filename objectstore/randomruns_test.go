@@ -23,6 +23,7 @@ var (
 // shrinks; this test has large values, incarnations that begin on a range that is clean, and many more
 // steps.
 func TestStoreAtRandom(t *testing.T) {
+	keepAllWalks(t)
 	seed := *randomSeed
 	if seed == 0 {
 		seed = rand.Uint64()

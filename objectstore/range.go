@@ -24,19 +24,21 @@ type Range struct {
 	// mu guards the rest. It is taken before queue.mu, and never held during I/O or while an output is released. Its
 	// critical sections are short, so that a Commit does not wait for a record.
 	mu          sync.Mutex
-	owner       Epoch      // zero: none
-	filling     *layer     // nil if nothing was committed since the last record
-	inflight    *layer     // nil unless it is part of the record in flight
-	lastDurable *layer     // the last that became durable, if it is small: Pebble has it too
-	reading     *layer     // gets a copy of all rows of Pebble; nil once they have changed
-	whole       bool       // lastDurable is all that Pebble has
-	waking      bool       // see SetWaking
-	misses      byte       // reads of this waking that found nothing in memory, up to wholeAt
-	commits     uint64     // commits with writes
-	queued      bool       // filling is in the committer's queue
-	out         []emission // may leave; in order, before those of inflight and filling
-	releasing   bool       // a goroutine releases out, or will; true unless out is empty
-	dropping    int32      // dropped layers with outputs that are being released
+	owner       Epoch       // zero: none
+	filling     *layer      // nil if nothing was committed since the last record
+	inflight    *layer      // nil unless it is part of the record in flight
+	lastDurable *layer      // the last that became durable, if it is small: Pebble has it too
+	reading     *layer      // gets a copy of all rows of Pebble; nil once they have changed
+	commits     uint64      // commits with writes
+	records     uint64      // layers that have become durable
+	empty       *emptySpans // nil for most objects
+	out         []emission  // may leave; in order, before those of inflight and filling
+	dropping    int32       // dropped layers with outputs that are being released
+	releasing   bool        // a goroutine releases out, or will; true unless out is empty
+	queued      bool        // filling is in the committer's queue
+	whole       bool        // lastDurable is all that Pebble has
+	waking      bool        // see SetWaking
+	misses      byte        // reads of this waking that found nothing in memory, up to wholeAt
 }
 
 // Range returns the range of an object. It does no I/O, and the store keeps no
