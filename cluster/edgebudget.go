@@ -3,6 +3,7 @@ package cluster
 import (
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -64,6 +65,37 @@ func (b *readBudget) release(n int64) {
 		close(b.freed)
 		b.freed = nil
 	}
+}
+
+// sharedFrame is a frame for some of the clients of a node. Its data counts once, while it waits for any of them.
+type sharedFrame struct {
+	dohost.Frame
+	edge    *edge
+	holders atomic.Int64 // clients that it waits for, and receive
+}
+
+// newSharedFrame returns a frame that the caller releases when all clients have it.
+func (d *edge) newSharedFrame(f dohost.Frame) *sharedFrame {
+	shared := &sharedFrame{Frame: f, edge: d}
+	d.unsent.Add(int64(len(f.Data)))
+	shared.retain()
+	return shared
+}
+
+// size returns the bytes that the frame counts for each client.
+func (f *sharedFrame) size() int { return len(f.Data) + frameCost }
+
+func (f *sharedFrame) retain() {
+	f.edge.unsent.Add(frameCost)
+	f.holders.Add(1)
+}
+
+func (f *sharedFrame) release() {
+	n := int64(frameCost)
+	if f.holders.Add(-1) == 0 {
+		n += int64(len(f.Data))
+	}
+	f.edge.unsent.Add(-n)
 }
 
 // chargeOf returns the bytes of a frame that are counted.

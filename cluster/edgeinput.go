@@ -195,14 +195,19 @@ func (l *edgeLink) receive(out *dohost.LinkOutput) {
 			e.hint()
 		}
 	}
+	var frame *sharedFrame
+	if out.Frame != nil {
+		frame = e.edge.newSharedFrame(*out.Frame)
+		defer frame.release()
+	}
 	for _, number := range out.Sockets {
 		if s := e.sockets[number]; s != nil {
-			e.receiveLocked(s, out)
+			e.receiveLocked(s, out, frame)
 		}
 	}
 }
 
-func (e *edgeEntry) receiveLocked(s *edgeSocket, out *dohost.LinkOutput) {
+func (e *edgeEntry) receiveLocked(s *edgeSocket, out *dohost.LinkOutput, frame *sharedFrame) {
 	if out.Gone {
 		if s.opening {
 			s.gone = true // the object may accept it, or has ended it already
@@ -219,8 +224,8 @@ func (e *edgeEntry) receiveLocked(s *edgeSocket, out *dohost.LinkOutput) {
 	if out.Received != 0 {
 		e.acknowledgeLocked(s, out.Received)
 	}
-	if out.Frame != nil {
-		s.push(*out.Frame)
+	if frame != nil {
+		s.push(frame)
 	}
 	if out.Closing != nil {
 		s.close(*out.Closing)
