@@ -164,6 +164,7 @@ func (e *edgeEntry) refuse(s *edgeSocket, unknown bool) {
 		e.removeLocked(s)
 	}
 	e.mu.Unlock()
+	s.abort()
 	e.hint()
 	e.release()
 }

@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,4 +38,52 @@ func TestEdgeCountsAFrameOfManyClientsOnce(t *testing.T) {
 			t.Errorf("%d bytes wait after all were read", n)
 		}
 	})
+}
+
+// TestEdgeForgetsTheFramesOfAClientThatNeverOpens has an object that sends a frame before its answer, and the answer does not reach the client.
+func TestEdgeForgetsTheFramesOfAClientThatNeverOpens(t *testing.T) {
+	for _, path := range []string{"/refused", "/lost", "/accepted", "/panic"} {
+		var hold chan struct{}
+		withEdge(t, false, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/1" {
+				accepts(w, r)
+				return
+			}
+			<-hold
+			switch r.URL.Path {
+			case "/refused":
+				w.WriteHeader(http.StatusForbidden)
+			case "/lost":
+				panic(http.ErrAbortHandler)
+			case "/panic":
+				accepts(w, r)
+				panic(http.ErrAbortHandler)
+			default:
+				accepts(w, r)
+			}
+		}, func(t *edgeTest) {
+			hold = make(chan struct{})
+			t.dial().CloseRead(t.Context())
+			time.Sleep(time.Second)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				defer func() { _ = recover() }()
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+				r.Header.Set("Upgrade", "websocket")
+				t.router.ServeHTTP(httptest.NewRecorder(), r) // it cannot be hijacked
+			}()
+			time.Sleep(time.Second)
+			t.owner.send(&dohost.LinkOutput{Sockets: []uint64{2}, Frame: &dohost.Frame{Data: make([]byte, 100<<10)}})
+			if n := t.edge.edge.unsent.Load(); n < 100<<10 {
+				t.Errorf("%s: %d bytes wait", path, n)
+			}
+			close(hold)
+			<-done
+			time.Sleep(time.Second)
+			if n := t.edge.edge.unsent.Load(); n != 0 {
+				t.Errorf("%s: %d bytes wait after the handshake", path, n)
+			}
+		})
+	}
 }

@@ -102,6 +102,7 @@ func (s *edgeSocket) open(w http.ResponseWriter, r *http.Request) {
 	h := &hijacker{ResponseWriter: w}
 	ws, err := websocket.Accept(h, r, &websocket.AcceptOptions{InsecureSkipVerify: true}) // the host has checked the origin
 	if err != nil {                                                                       // and Accept has answered
+		s.abort()
 		s.entry.end(s, closing{Code: closeNoFrame, Reason: "the handshake was not completed"})
 		return
 	}
@@ -267,7 +268,7 @@ func (s *edgeSocket) close(how closing) {
 	}
 }
 
-// abort ends the connection without a closing frame.
+// abort ends the connection, which need not be open, without a closing frame, and drops the frames that wait.
 func (s *edgeSocket) abort() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

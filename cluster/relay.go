@@ -82,6 +82,7 @@ func (h *handshake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case !e.accept(h.s):
 			unavailable(w, r)
 		case !returned: // a panic
+			h.s.abort()
 			e.end(h.s, closing{Code: closeNoFrame, Reason: "the handshake was not completed"})
 		default:
 			for _, name := range []string{dohost.RelayHeader, "Content-Length", "Content-Type", "Transfer-Encoding"} {
