@@ -176,8 +176,8 @@ func (e *edgeEntry) removeLocked(s *edgeSocket) {
 	if !s.opening {
 		e.accepted--
 	}
-	e.releaseLocked(s.inputs)
-	s.ended, s.inputs = true, nil
+	s.ended, s.inputs, s.unacked = true, nil, 0
+	e.settleLocked(s)
 	s.hasSpace()
 	e.hint()
 }

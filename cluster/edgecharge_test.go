@@ -3,6 +3,7 @@ package cluster
 import (
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -86,4 +87,40 @@ func TestEdgeForgetsTheFramesOfAClientThatNeverOpens(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestEdgeBoundsSmallFramesOfAllClients has clients that send small frames, and an object that does not answer.
+func TestEdgeBoundsSmallFramesOfAllClients(t *testing.T) {
+	withEdge(t, false, accepts, func(t *edgeTest) {
+		const limit, clients = 256 << 10, 4
+		t.owner.silent = true
+		for i := range clients {
+			c := t.dial()
+			if i == 0 {
+				t.edge.edge.mu.Lock()
+				t.edge.edge.reads.limit = limit
+				t.edge.edge.mu.Unlock()
+			}
+			go func() {
+				for range 200 {
+					if c.Write(t.Context(), websocket.MessageText, []byte(strings.Repeat("x", 4000/(i+1)))) != nil {
+						return
+					}
+				}
+			}()
+		}
+		time.Sleep(time.Second)
+		t.edge.edge.mu.Lock()
+		e := t.edge.edge.entries[edgeObject]
+		t.edge.edge.mu.Unlock()
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		bytes := 0
+		for _, s := range e.sockets {
+			bytes += s.unacked
+		}
+		if bytes < limit/2 || bytes > limit+clients*freeBytes {
+			t.Errorf("the edge keeps %d bytes of frames", bytes)
+		}
+	})
 }

@@ -20,13 +20,12 @@ const (
 func (e *edgeEntry) add(s *edgeSocket, f dohost.Frame) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	in := &dohost.LinkInput{Frame: f}
-	if s.ended {
-		e.releaseLocked([]*dohost.LinkInput{in})
-		return
+	s.buffer = 0
+	if !s.ended {
+		s.unacked += len(f.Data) + inputOverhead
+		e.appendLocked(s, &dohost.LinkInput{Frame: f})
 	}
-	s.unacked += len(f.Data) + inputOverhead
-	e.appendLocked(s, in)
+	e.settleLocked(s)
 }
 
 // end adds the end of a connection to the inputs of its socket.
@@ -83,7 +82,7 @@ func (e *edgeEntry) acknowledgeLocked(s *edgeSocket, number uint64) {
 			s.inFlight -= sizeOf(in)
 		}
 	}
-	e.releaseLocked(s.inputs[:n])
+	e.settleLocked(s)
 	s.inputs = append([]*dohost.LinkInput(nil), s.inputs[n:]...)
 	s.acked, s.delivered, s.tries = number, max(s.delivered, number), 0
 	s.hasSpace()
@@ -130,9 +129,9 @@ func (e *edgeEntry) poisonedLocked(s *edgeSocket) {
 		return
 	}
 	s.ended, s.poisoned = true, true
-	e.releaseLocked(s.inputs)
 	s.inputs, s.next, s.unacked, s.tries, s.delivered, s.inFlight = nil, s.acked+1, 0, 0, s.acked, 0
 	e.appendLocked(s, &dohost.LinkInput{Closing: &how})
+	e.settleLocked(s)
 	s.hasSpace()
 	s.close(how)
 }

@@ -51,6 +51,8 @@ type edgeSocket struct {
 	delivered uint64              // number of the last input that the link has delivered
 	unacked   int                 // bytes of inputs
 	inFlight  int                 // bytes of inputs that the link has delivered
+	buffer    int                 // bytes of the frame that is being read
+	charged   int64               // of the budget of the edge
 	tries     int                 // links over which inputs[0] was delivered
 
 	// mu guards the rest. No lock is taken while it is held, and it is not held during I/O.
@@ -161,15 +163,16 @@ func (s *edgeSocket) read() closing {
 			s.close(closing{Code: closeBusy, Reason: "too many frames of clients wait"})
 			refused = true
 		case err == errNotUTF8:
-			s.entry.edge.reads.release(chargeOf(len(f.Data)))
 			s.close(closing{Code: closeNotUTF8, Reason: "the text frame is not valid UTF-8"})
 			refused = true
 		case err != nil:
+			s.setBuffer(0)
 			return closingOf(err)
-		case refused:
-			s.entry.edge.reads.release(chargeOf(len(f.Data)))
-		default:
+		case !refused:
 			s.entry.add(s, f)
+		}
+		if refused {
+			s.setBuffer(0)
 		}
 		for s.entry.isFull(s) {
 			select {
