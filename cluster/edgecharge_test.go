@@ -3,6 +3,7 @@ package cluster
 import (
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -123,4 +124,18 @@ func TestEdgeBoundsSmallFramesOfAllClients(t *testing.T) {
 			t.Errorf("the edge keeps %d bytes of frames", bytes)
 		}
 	})
+}
+
+// TestHelloWithNamesOfHeadersThatJSONEscapes has clients that send long names of headers.
+func TestHelloWithNamesOfHeadersThatJSONEscapes(t *testing.T) {
+	o := &dohost.LinkOptions{}
+	for i := range 100 {
+		r := &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/"}, Header: http.Header{strings.Repeat("&", 60<<10): {""}}}
+		o.Sockets = append(o.Sockets, dohost.LinkedSocket{Number: uint64(i + 1), Handshake: r})
+	}
+	for i, p := range helloMessages(nil, o) {
+		if len(p) > 2*maxHelloPart {
+			t.Fatalf("part %d has %d bytes", i, len(p))
+		}
+	}
 }
