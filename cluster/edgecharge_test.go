@@ -12,6 +12,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/sockettest"
 )
 
 // TestEdgeCountsAFrameOfManyClientsOnce sends a frame to clients that all read.
@@ -138,4 +139,25 @@ func TestHelloWithNamesOfHeadersThatJSONEscapes(t *testing.T) {
 			t.Fatalf("part %d has %d bytes", i, len(p))
 		}
 	}
+}
+
+// TestHandshakeThatNoLinkCanHaveIsRefused has a URL without a path, as in "GET room:1 HTTP/1.1", and another client of the object.
+func TestHandshakeThatNoLinkCanHaveIsRefused(t *testing.T) {
+	withEdge(t, false, accepts, func(t *edgeTest) {
+		c := t.dial()
+		_, _, err := sockettest.Dial(t.Context(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.URL = &url.URL{Scheme: "room", Opaque: "1"}
+			t.router.ServeHTTP(w, r)
+		}), "/1")
+		if err == nil || !strings.Contains(err.Error(), "answers 400") {
+			t.Errorf("the answer is %v", err)
+		}
+		time.Sleep(time.Second)
+		t.serve(t.other, accepts) // the next link is a message
+		t.owner.mu.Lock()
+		t.owner.current.endLocked()
+		t.owner.mu.Unlock()
+		t.write(c, "text")
+		t.want(c, "text")
+	})
 }

@@ -60,8 +60,11 @@ func refuseSocket(err error) http.Handler {
 		return http.HandlerFunc(unavailable)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		body := dohost.ErrorBody{Code: "too_many_sockets", Message: err.Error(), Ran: dohost.OutcomeNotRun.String()}
-		answer(w, http.StatusServiceUnavailable, &body)
+		body, status := dohost.ErrorBody{Code: "too_many_sockets", Message: err.Error(), Ran: dohost.OutcomeNotRun.String()}, http.StatusServiceUnavailable
+		if _, bad := errors.AsType[*badMessage](err); bad {
+			body.Code, body.Message, status = "bad_url", "the URL of the request has no path", http.StatusBadRequest
+		}
+		answer(w, status, &body)
 	})
 }
 
