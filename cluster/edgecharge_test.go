@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -159,5 +160,29 @@ func TestHandshakeThatNoLinkCanHaveIsRefused(t *testing.T) {
 		t.owner.mu.Unlock()
 		t.write(c, "text")
 		t.want(c, "text")
+	})
+}
+
+// TestEdgeAcknowledgesInLinearTime acknowledges many inputs one by one.
+func TestEdgeAcknowledgesInLinearTime(t *testing.T) {
+	withEdge(t, false, accepts, func(t *edgeTest) {
+		t.owner.silent = true
+		c := t.dial()
+		const n = maxUnacked / inputOverhead
+		for range n {
+			if err := c.Write(t.Context(), websocket.MessageBinary, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for i := range n {
+			t.owner.now().o.Send(&dohost.LinkOutput{Sockets: []uint64{1}, Received: uint64(i + 1)})
+		}
+		runtime.ReadMemStats(&after)
+		if bytes := after.TotalAlloc - before.TotalAlloc; bytes > 20<<20 {
+			t.Errorf("%d bytes were allocated", bytes)
+		}
 	})
 }

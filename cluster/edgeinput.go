@@ -83,7 +83,8 @@ func (e *edgeEntry) acknowledgeLocked(s *edgeSocket, number uint64) {
 		}
 	}
 	e.settleLocked(s)
-	s.inputs = append([]*dohost.LinkInput(nil), s.inputs[n:]...)
+	clear(s.inputs[:n])
+	s.inputs = s.inputs[n:]
 	s.acked, s.delivered, s.tries = number, max(s.delivered, number), 0
 	s.hasSpace()
 	if e.link != nil && s.delivered-s.acked < uint64(len(s.inputs)) {
