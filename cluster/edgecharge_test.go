@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -183,6 +184,22 @@ func TestEdgeAcknowledgesInLinearTime(t *testing.T) {
 		runtime.ReadMemStats(&after)
 		if bytes := after.TotalAlloc - before.TotalAlloc; bytes > 20<<20 {
 			t.Errorf("%d bytes were allocated", bytes)
+		}
+	})
+}
+
+// TestHandshakeWithTheHeaderAndAnotherStatusIsRefused has an object that sets the header of a response that accepts no socket.
+func TestHandshakeWithTheHeaderAndAnotherStatusIsRefused(t *testing.T) {
+	both(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set(dohost.RelayHeader, "accepted")
+		w.WriteHeader(http.StatusTeapot)
+		_, _ = fmt.Fprint(w, "refused")
+	}, func(t *edgeTest) {
+		if _, _, err := sockettest.Dial(t.Context(), t.router, "/1"); err == nil || !strings.Contains(err.Error(), "418: refused") {
+			t.Errorf("%v", err)
+		}
+		if n := t.objects(); n != 0 {
+			t.Errorf("%d objects have sockets", n)
 		}
 	})
 }
