@@ -127,13 +127,13 @@ func (e *linkEvent) Handle(ctx context.Context, _ any) error {
 			s.refused = nil
 		}
 	}
-	after := e.options.After
-	if e.foreign {
-		after = ""
+	after, start := e.options.After, ""
+	if e.foreign { // the edge continues with this history
+		after, start = "", outputPosition(Epoch{Fork: st.Epoch().Fork}, 0)
 	}
 	r.acknowledge(edge, after)
 	if len(e.gone) > 0 {
-		first = append(first, &LinkOutput{Sockets: e.gone, Gone: true})
+		first = append(first, &LinkOutput{Sockets: e.gone, Gone: true, Position: start})
 	}
 	backlog, err := r.backlog(ctx, st, edge, after)
 	if err != nil {

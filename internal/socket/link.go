@@ -29,7 +29,8 @@ const (
 // not have.
 type LinkOutput struct {
 	Sockets []uint64 // that it is for
-	// Position orders frames and closing frames: positions of later outputs are greater strings. It is empty for the others.
+	// Position orders frames and closing frames: positions of later outputs are greater strings. It is empty for the others, except for the
+	// end of sockets of another history of the object: then it is less than the positions of this one.
 	Position string
 	Frame    *Frame
 	Closing  *Closing // the edge closes the sockets, and delivers their end as an input. With Gone it delivers nothing
