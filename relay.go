@@ -313,13 +313,15 @@ func (r *relay) expectLinkLocked(edge string) {
 	}
 }
 
-// acknowledge notes that an edge has received the outputs up to a position.
-func (r *relay) acknowledge(edge, position string) {
+// acknowledge notes that an edge has received the outputs up to a position, and returns its position: earlier
+// outputs are not sent again.
+func (r *relay) acknowledge(edge, position string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if position > r.acked[edge] {
 		r.acked[edge] = position
 	}
+	return r.acked[edge]
 }
 
 // push passes an output to the link of an edge.

@@ -11,6 +11,16 @@ import (
 	"github.com/dohost/dohost"
 )
 
+// rows returns the number of outputs that are stored.
+func (t *probeTest) rows() (n int) {
+	t.Helper()
+	t.do(func(ctx context.Context, p *probe) (err error) {
+		n, err = storedOutputs.Count(ctx, p.st.Storage(), nil)
+		return err
+	})
+	return n
+}
+
 // broadcast makes the object send n frames of a size to all sockets, in one event.
 func (t *probeTest) broadcast(n, size int) {
 	t.Helper()
@@ -42,6 +52,29 @@ func TestRelayLinksAgainAfterARestore(t *testing.T) {
 		t.want("one <nil>", "closed 1006", "two <nil>")
 		if len(t.s.frames) != 1 {
 			t.Errorf("the client gets %d frames", len(t.s.frames))
+		}
+	})
+}
+
+// TestRelaySkipsTheOutputsOfEndedSockets links after all sockets of the edge have ended, with the position of an edge that has forgotten its own.
+func TestRelaySkipsTheOutputsOfEndedSockets(t *testing.T) {
+	runProbe(t, &dohost.Handlers[probe]{}, func(t *probeTest) {
+		t.edge.link.Close()
+		t.broadcast(3, 10)
+		t.h.CloseSockets(t.edge.id, "")
+		time.Sleep(time.Second)
+		s := t.connect("/")
+		outputs := 0
+		o := &dohost.LinkOptions{Edge: "edge", Next: 9, Sockets: []dohost.LinkedSocket{{Number: s.number}}, Send: func(o *dohost.LinkOutput) {
+			if o.Position != "" {
+				outputs++
+			}
+		}}
+		if _, err := t.h.LinkSockets(t.Context(), t.edge.id, o); err != nil {
+			t.Fatal(err)
+		}
+		if time.Sleep(time.Second); outputs != 0 || t.rows() != 3 {
+			t.Errorf("the link gets %d outputs of %d", outputs, t.rows())
 		}
 	})
 }

@@ -131,7 +131,7 @@ func (e *linkEvent) Handle(ctx context.Context, _ any) error {
 	if e.foreign { // the edge continues with this history
 		after, start = "", outputPosition(Epoch{Fork: st.Epoch().Fork}, 0)
 	}
-	r.acknowledge(edge, after)
+	after = r.acknowledge(edge, after)
 	if len(e.gone) > 0 {
 		first = append(first, &LinkOutput{Sockets: e.gone, Gone: true, Position: start})
 	}
@@ -153,7 +153,7 @@ func (e *linkEvent) Handle(ctx context.Context, _ any) error {
 
 // backlog returns the outputs for an edge after a position.
 func (r *relay) backlog(ctx context.Context, st *State, edge, after string) (all []*LinkOutput, err error) {
-	for row, err := range outputRows.All(ctx, st.Storage(), nil) {
+	for row, err := range outputRows.All(ctx, st.Storage(), &Query[outputRow]{Start: Key(after)}) {
 		if err != nil {
 			return nil, err
 		}
