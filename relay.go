@@ -248,6 +248,7 @@ func (r *relay) remove(s *relayed) {
 
 // forgetEdgeLocked is called when an edge has no more sockets: the outputs so far need not reach it.
 func (r *relay) forgetEdgeLocked(edge string) {
+	r.stopTimerLocked(edge)
 	delete(r.counts, edge)
 	delete(r.slow, edge)
 	r.acked[edge] = outputPosition(r.epoch, r.last)
@@ -277,10 +278,7 @@ func (r *relay) link(l *SocketLink) {
 		former = nil
 	default:
 		r.links[l.edge] = l
-		if t := r.timers[l.edge]; t != nil {
-			t.Stop()
-			delete(r.timers, l.edge)
-		}
+		r.stopTimerLocked(l.edge)
 	}
 	r.mu.Unlock()
 	if former != nil {
@@ -304,12 +302,27 @@ func (r *relay) unlink(l *SocketLink) {
 // expectLinkLocked ends the sockets of an edge that has no link, unless it links in time.
 func (r *relay) expectLinkLocked(edge string) {
 	if r.counts[edge] > 0 && r.links[edge] == nil && r.timers[edge] == nil && !r.ended {
-		r.timers[edge] = time.AfterFunc(linkTimeout, func() {
+		var t *time.Timer
+		t = time.AfterFunc(linkTimeout, func() {
 			r.mu.Lock()
-			delete(r.timers, edge)
+			due := r.timers[edge] == t // not stopped
+			if due {
+				delete(r.timers, edge)
+			}
 			r.mu.Unlock()
-			r.endSockets(r.edge(edge), Closing{Code: closeNoFrame, Reason: "the process with the connection is lost"})
+			if due {
+				r.endSockets(r.edge(edge), Closing{Code: closeNoFrame, Reason: "the process with the connection is lost"})
+			}
 		})
+		r.timers[edge] = t
+	}
+}
+
+// stopTimerLocked is called when an edge has a link, or no sockets.
+func (r *relay) stopTimerLocked(edge string) {
+	if t := r.timers[edge]; t != nil {
+		t.Stop()
+		delete(r.timers, edge)
 	}
 }
 

@@ -78,3 +78,17 @@ func TestRelaySkipsTheOutputsOfEndedSockets(t *testing.T) {
 		}
 	})
 }
+
+// TestRelayWaitsForTheLinkOfLaterSockets has an edge without a link that has a socket for a moment, and another one much later.
+func TestRelayWaitsForTheLinkOfLaterSockets(t *testing.T) {
+	runProbe(t, &dohost.Handlers[probe]{}, func(t *probeTest) {
+		t.edge.link.Close()
+		t.h.CloseSockets(t.edge.id, "")
+		time.Sleep(29 * time.Second)
+		t.s = t.connect("/")
+		time.Sleep(2 * time.Second)
+		t.wantSockets(1)
+		time.Sleep(29 * time.Second)
+		t.wantSockets(0)
+	})
+}
