@@ -92,3 +92,31 @@ func TestRelayWaitsForTheLinkOfLaterSockets(t *testing.T) {
 		t.wantSockets(0)
 	})
 }
+
+// TestRelayDeletesRowsAfterARollback rolls back the event that would delete the rows of received outputs.
+func TestRelayDeletesRowsAfterARollback(t *testing.T) {
+	runProbe(t, &dohost.Handlers[probe]{}, func(t *probeTest) {
+		t.broadcast(100, 10)
+		t.edge.link.Acknowledge(t.edge.after)
+		t.do(func(ctx context.Context, p *probe) error {
+			undo := errors.New("undo")
+			err := dohost.Transaction(ctx, func(ctx context.Context) error {
+				all := p.st.Sockets("")
+				return errors.Join(p.st.Broadcast(ctx, dohost.Frame{}, all), p.st.Broadcast(ctx, dohost.Frame{}, all), undo)
+			})
+			if !errors.Is(err, undo) {
+				t.Error(err)
+			}
+			return nil
+		})
+		if n := t.rows(); n != 100 {
+			t.Errorf("%d rows after the rollback", n)
+		}
+		for range 2 {
+			t.broadcast(1, 10)
+		}
+		if n := t.rows(); n != 2 {
+			t.Errorf("%d rows are left", n)
+		}
+	})
+}
