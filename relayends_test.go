@@ -57,12 +57,17 @@ func TestRelayLinksAgainAfterARestore(t *testing.T) {
 }
 
 // TestRelaySkipsTheOutputsOfEndedSockets links after all sockets of the edge have ended, with the position of an edge that has forgotten its own.
+// Another edge holds up the rows.
 func TestRelaySkipsTheOutputsOfEndedSockets(t *testing.T) {
 	runProbe(t, &dohost.Handlers[probe]{}, func(t *probeTest) {
+		other := newMemoryEdge("other", t.edge.id, t.edge.host)
+		if _, err := other.connect(t.Context(), "/"); err != nil {
+			t.Fatal(err)
+		}
+		other.ensureLink(t.Context())
 		t.edge.link.Close()
 		t.broadcast(3, 10)
-		t.h.CloseSockets(t.edge.id, "")
-		time.Sleep(time.Second)
+		time.Sleep(31 * time.Second)
 		s := t.connect("/")
 		outputs := 0
 		o := &dohost.LinkOptions{Edge: "edge", Next: 9, Sockets: []dohost.LinkedSocket{{Number: s.number}}, Send: func(o *dohost.LinkOutput) {
@@ -116,6 +121,23 @@ func TestRelayDeletesRowsAfterARollback(t *testing.T) {
 			t.broadcast(1, 10)
 		}
 		if n := t.rows(); n != 2 {
+			t.Errorf("%d rows are left", n)
+		}
+	})
+}
+
+// TestRelayDeletesRowsAfterTheLastSocket ends the sockets of an object with many outputs.
+func TestRelayDeletesRowsAfterTheLastSocket(t *testing.T) {
+	runProbe(t, &dohost.Handlers[probe]{}, func(t *probeTest) {
+		t.broadcast(300, 10)
+		if n := t.rows(); n != 300 {
+			t.Errorf("%d rows", n)
+		}
+		if err := t.edge.send(t.Context(), t.s, dohost.LinkInput{Closing: &dohost.Closing{Code: 1000}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if n := t.rows(); n != 0 {
 			t.Errorf("%d rows are left", n)
 		}
 	})

@@ -237,6 +237,7 @@ func (s *relayed) closed(ctx context.Context, st *State, number uint64) error {
 		return err
 	}
 	s.of.remove(s)
+	s.of.trimUnused(ctx, st)
 	return s.of.answer(ctx, st, s.name.Edge, &LinkOutput{Sockets: []uint64{s.name.Number}, Received: number})
 }
 
@@ -246,6 +247,7 @@ func (s *relayed) finish(ctx context.Context, st *State, instance any, how Closi
 		return err
 	}
 	s.of.remove(s)
+	s.of.trimUnused(ctx, st)
 	gone := &LinkOutput{Sockets: []uint64{s.name.Number}, Gone: true}
 	if sendable(how.Code) {
 		gone.Closing = &how

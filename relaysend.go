@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dohost/dohost/internal/seal"
 	"github.com/dohost/dohost/internal/socket"
 	"github.com/dohost/dohost/runtime"
 )
@@ -218,6 +219,28 @@ func (r *relay) trim(ctx context.Context, st *State) {
 			r.restore(trimmed)
 		}
 	})
+}
+
+// trimUnused deletes outputs after the end of a socket. After the last one no other event would, so it sends one if outputs are left.
+func (r *relay) trimUnused(ctx context.Context, st *State) {
+	r.trim(ctx, st)
+	r.mu.Lock()
+	left := len(r.sockets) == 0 && len(r.outputs) > 0
+	r.mu.Unlock()
+	if left {
+		r.host.sockets.SendAll(r.id, "socket outputs deleted", []runtime.Handler{&trimEvent{r}}, r.done)
+	}
+}
+
+// trimEvent deletes outputs of an object without sockets.
+type trimEvent struct{ of *relay }
+
+// Handle deletes some of the outputs.
+func (e *trimEvent) Handle(ctx context.Context, _ any) error {
+	if st := stateOf(runtime.StateOf(ctx, seal.New())); st.relay() == e.of {
+		e.of.trimUnused(ctx, st)
+	}
+	return nil
 }
 
 // restore adds outputs again: their rows are stored.
