@@ -142,3 +142,16 @@ func TestRelayDeletesRowsAfterTheLastSocket(t *testing.T) {
 		}
 	})
 }
+
+// TestRelayOfAClosedThatTakesTooLong ends a socket: its handler keeps the turn for longer than its limit each time.
+func TestRelayOfAClosedThatTakesTooLong(t *testing.T) {
+	runProbe(t, &dohost.Handlers[probe]{OnSocket: &dohost.SocketHandlers[probe]{Timeout: time.Second}}, func(t *probeTest) {
+		t.closed = func(context.Context) { time.Sleep(5 * time.Second) }
+		if err := t.edge.send(t.Context(), t.s, dohost.LinkInput{Closing: &dohost.Closing{Code: 1000}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Minute)
+		t.wantSockets(0)
+		t.want("one <nil>", "closed 1000", "closed 1000", "closed 1000")
+	})
+}

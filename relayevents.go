@@ -268,7 +268,9 @@ func (s *relayed) callClosed(ctx context.Context, instance any, how Closing) err
 		return nil
 	}
 	err := s.of.handlers.Closed(ctx, instance, s.conn, how)
-	rs.forgetEnd(key) // not after a panic
+	if alive(ctx, runtime.StateOf(ctx, seal.New())) == nil { // nor after a panic
+		rs.forgetEnd(key)
+	}
 	return err
 }
 
