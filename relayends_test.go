@@ -3,6 +3,7 @@ package dohost_test
 import (
 	"context"
 	"errors"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -153,5 +154,26 @@ func TestRelayOfAClosedThatTakesTooLong(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		t.wantSockets(0)
 		t.want("one <nil>", "closed 1000", "closed 1000", "closed 1000")
+	})
+}
+
+// TestRelayOfAnIncarnationThatEndsBeforeItsAnswer ends the incarnation after the row of a socket is durable: the edge learns that the object may
+// have the socket.
+func TestRelayOfAnIncarnationThatEndsBeforeItsAnswer(t *testing.T) {
+	runProbe(t, &dohost.Handlers[probe]{}, func(t *probeTest) {
+		t.fs.OnWrite(func(op, _ string, _ int64) error {
+			if op == "sync" {
+				t.h.Evict(t.edge.id, dohost.EndFence)
+			}
+			return nil
+		})
+		w := httptest.NewRecorder()
+		r := t.s.request.Clone(t.Context())
+		t.h.ServeObject(w, dohost.RelayRequest(r, dohost.RelayedSocket{Edge: "edge", Number: 7}), t.edge.id)
+		t.fs.OnWrite(nil)
+		t.wantSockets(2)
+		if w.Code != 502 {
+			t.Errorf("the answer is %d: %s", w.Code, w.Body)
+		}
 	})
 }
