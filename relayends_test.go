@@ -177,3 +177,20 @@ func TestRelayOfAnIncarnationThatEndsBeforeItsAnswer(t *testing.T) {
 		}
 	})
 }
+
+// TestRelayEndsSocketsWhileClosedWaits loses an edge with two sockets: Closed of the first one waits for long, without the turn.
+func TestRelayEndsSocketsWhileClosedWaits(t *testing.T) {
+	runProbe(t, &dohost.Handlers[probe]{}, func(t *probeTest) {
+		t.connect("/")
+		t.closed = func(ctx context.Context) {
+			if err := dohost.Sleep(ctx, time.Hour); err != nil {
+				t.Error(err)
+			}
+		}
+		t.edge.link.Close()
+		time.Sleep(31 * time.Second)
+		t.want("one <nil>", "closed 1006", "closed 1006")
+		t.wantSockets(0)
+		time.Sleep(time.Hour)
+	})
+}
