@@ -12,7 +12,8 @@ import (
 // Broadcast sends a frame to several of the object's sockets in one call, as Send does. It skips closed sockets
 // without an error.
 //
-// Errors: [ErrMisuse], [ErrFenced]; a text that is not UTF-8; a socket of another object;
+// Errors: [ErrMisuse], [ErrFenced]; a text that is not UTF-8; a socket of another object; a [*LimitError] for more than
+// MaxSockets durable sockets, or more than 1 MiB for one;
 // [ErrOverloaded], while more than 64 MiB of broadcasts wait to be distributed.
 func (s *State) Broadcast(ctx context.Context, f Frame, to []*Socket) error {
 	if f.Text && !utf8.Valid(f.Data) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -192,5 +193,18 @@ func TestRelayEndsSocketsWhileClosedWaits(t *testing.T) {
 		t.want("one <nil>", "closed 1006", "closed 1006")
 		t.wantSockets(0)
 		time.Sleep(time.Hour)
+	})
+}
+
+// TestRelayOfABroadcastToTooManySockets repeats a socket in a list of recipients.
+func TestRelayOfABroadcastToTooManySockets(t *testing.T) {
+	runProbe(t, &dohost.Handlers[probe]{}, func(t *probeTest) {
+		t.do(func(ctx context.Context, p *probe) error {
+			err := p.st.Broadcast(ctx, dohost.Frame{}, slices.Repeat(p.st.Sockets(""), dohost.MaxSockets+1))
+			if limit, ok := errors.AsType[*dohost.LimitError](err); !ok || limit.Limit != dohost.MaxSockets {
+				t.Error(err)
+			}
+			return nil
+		})
 	})
 }

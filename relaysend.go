@@ -22,6 +22,9 @@ func sendDurable(ctx context.Context, st *State, to []*relayed, f Frame) error {
 	if len(to) == 0 {
 		return nil
 	}
+	if len(to) > MaxSockets {
+		return &LimitError{What: "broadcast", Size: len(to), Limit: MaxSockets, Unit: "durable sockets"}
+	}
 	if len(f.Data) > maxDurableFrame {
 		return &LimitError{What: "frame of a durable socket", Size: len(f.Data), Limit: maxDurableFrame}
 	}
