@@ -99,7 +99,7 @@ func (s *State) loadRelay(ctx context.Context, handlers *socket.Handlers) error 
 		r.end()
 		return err
 	}
-	if err := h.relays.add(r); err != nil {
+	if err := h.relays.add(ctx, r); err != nil {
 		r.end()
 		return err
 	}
