@@ -327,11 +327,12 @@ func (r *relay) stopTimerLocked(edge string) {
 }
 
 // acknowledge notes that an edge has received the outputs up to a position, and returns its position: earlier
-// outputs are not sent again.
+// outputs are not sent again. It ignores a position that the object has not reached.
 func (r *relay) acknowledge(edge, position string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if position > r.acked[edge] {
+	newest := outputPosition(r.epoch, r.last)
+	if position > r.acked[edge] && position <= newest && socket.SameHistory(position, newest) {
 		r.acked[edge] = position
 	}
 	return r.acked[edge]

@@ -196,6 +196,21 @@ func TestRelayEndsSocketsWhileClosedWaits(t *testing.T) {
 	})
 }
 
+// TestRelayIgnoresPositionsThatItHasNotSent acknowledges outputs of the future.
+func TestRelayIgnoresPositionsThatItHasNotSent(t *testing.T) {
+	runProbe(t, &dohost.Handlers[probe]{}, func(t *probeTest) {
+		t.broadcast(1, 10)
+		for _, future := range []string{t.edge.after[:8] + "g", "g"} {
+			t.edge.link.Acknowledge(future)
+			t.broadcast(1, 10)
+			t.broadcast(1, 10)
+		}
+		if n := t.rows(); n != 5 {
+			t.Errorf("%d rows of 5 outputs that the edge has not acknowledged", n)
+		}
+	})
+}
+
 // TestRelayOfABroadcastToTooManySockets repeats a socket in a list of recipients.
 func TestRelayOfABroadcastToTooManySockets(t *testing.T) {
 	runProbe(t, &dohost.Handlers[probe]{}, func(t *probeTest) {
