@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -221,5 +222,61 @@ func TestRelayOfABroadcastToTooManySockets(t *testing.T) {
 			}
 			return nil
 		})
+	})
+}
+
+// TestRelayRefusesAFrameBeforeTheEnd delivers a frame of a client that Authorize has refused: the event that ends the socket is repeated later,
+// since the object is overloaded.
+func TestRelayRefusesAFrameBeforeTheEnd(t *testing.T) {
+	refuse := atomic.Bool{}
+	handlers := &dohost.Handlers[probe]{Authorize: func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
+		if refuse.Load() {
+			return dohost.Access{}, nil
+		}
+		return dohost.Access{Identity: "a", Rights: dohost.RightsReadWrite}, nil
+	}}
+	runProbe(t, handlers, func(t *probeTest) {
+		refuse.Store(true)
+		t.edge.link.Close()
+		release, end := t.fs.HoldSyncs(), make(chan struct{})
+		call := func(f func(ctx context.Context, p *probe) error) {
+			go func() { _ = probes.Get(t.h, "x").Do(t.Context(), f) }()
+			synctest.Wait()
+		}
+		call(func(ctx context.Context, p *probe) error { return dohost.Put(ctx, p.st.Storage(), "k", 1) })
+		linked := make(chan struct{})
+		go func() { // the link begins when the row is durable
+			t.edge.ensureLink(t.Context())
+			close(linked)
+		}()
+		synctest.Wait()
+		call(func(context.Context, *probe) error { <-end; return nil })
+		for i := 0; ; i++ {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			err := probes.Get(t.h, "x").Do(ctx, func(context.Context, *probe) error { return nil })
+			cancel()
+			if errors.Is(err, dohost.ErrOverloaded) {
+				break
+			}
+			call(func(context.Context, *probe) error { return nil })
+			if i > 5000 {
+				t.Fatal(err)
+			}
+		}
+		release()
+		<-linked
+		synctest.Wait()
+		in := text("two")
+		in.Socket, in.Number = t.s.number, 2
+		if err := t.edge.link.Deliver(&in); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		close(end)
+		time.Sleep(500 * time.Millisecond)
+		synctest.Wait()
+		if want := []string{"one a", "closed 1008"}; !slices.Equal(t.noted, want) {
+			t.Errorf("the handlers got %q, want %q", t.noted, want)
+		}
 	})
 }
