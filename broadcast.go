@@ -13,7 +13,8 @@ import (
 // without an error.
 //
 // Errors: [ErrMisuse] for a nil socket, [ErrFenced]; an error for a text that is not UTF-8, and for a socket of another object; a
-// [*LimitError] for more than 1 MiB to a durable socket; [ErrOverloaded], while more than 64 MiB of broadcasts wait to be distributed.
+// [*LimitError] for more than MaxSockets durable sockets, and for more than 1 MiB to a durable socket; [ErrOverloaded], while more than
+// 64 MiB of broadcasts wait to be distributed.
 func (s *State) Broadcast(ctx context.Context, f Frame, to []*Socket) error {
 	if f.Text && !utf8.Valid(f.Data) {
 		return errNotUTF8

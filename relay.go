@@ -99,7 +99,7 @@ func (s *State) loadRelay(ctx context.Context, handlers *socket.Handlers) error 
 		r.end()
 		return err
 	}
-	if err := h.relays.add(r); err != nil {
+	if err := h.relays.add(ctx, r); err != nil {
 		r.end()
 		return err
 	}
@@ -248,6 +248,7 @@ func (r *relay) remove(s *relayed) {
 
 // forgetEdgeLocked is called when an edge has no more sockets: the outputs so far need not reach it.
 func (r *relay) forgetEdgeLocked(edge string) {
+	r.stopTimerLocked(edge)
 	delete(r.counts, edge)
 	delete(r.slow, edge)
 	r.acked[edge] = outputPosition(r.epoch, r.last)
@@ -277,10 +278,7 @@ func (r *relay) link(l *SocketLink) {
 		former = nil
 	default:
 		r.links[l.edge] = l
-		if t := r.timers[l.edge]; t != nil {
-			t.Stop()
-			delete(r.timers, l.edge)
-		}
+		r.stopTimerLocked(l.edge)
 	}
 	r.mu.Unlock()
 	if former != nil {
@@ -304,22 +302,40 @@ func (r *relay) unlink(l *SocketLink) {
 // expectLinkLocked ends the sockets of an edge that has no link, unless it links in time.
 func (r *relay) expectLinkLocked(edge string) {
 	if r.counts[edge] > 0 && r.links[edge] == nil && r.timers[edge] == nil && !r.ended {
-		r.timers[edge] = time.AfterFunc(linkTimeout, func() {
+		var t *time.Timer
+		t = time.AfterFunc(linkTimeout, func() {
 			r.mu.Lock()
-			delete(r.timers, edge)
+			due := r.timers[edge] == t // not stopped
+			if due {
+				delete(r.timers, edge)
+			}
 			r.mu.Unlock()
-			r.endSockets(r.edge(edge), Closing{Code: closeNoFrame, Reason: "the process with the connection is lost"})
+			if due {
+				r.endSockets(r.edge(edge), Closing{Code: closeNoFrame, Reason: "the process with the connection is lost"})
+			}
 		})
+		r.timers[edge] = t
 	}
 }
 
-// acknowledge notes that an edge has received the outputs up to a position.
-func (r *relay) acknowledge(edge, position string) {
+// stopTimerLocked is called when an edge has a link, or no sockets.
+func (r *relay) stopTimerLocked(edge string) {
+	if t := r.timers[edge]; t != nil {
+		t.Stop()
+		delete(r.timers, edge)
+	}
+}
+
+// acknowledge notes that an edge has received the outputs up to a position, and returns its position: earlier
+// outputs are not sent again. It ignores a position that the object has not reached.
+func (r *relay) acknowledge(edge, position string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if position > r.acked[edge] {
+	newest := outputPosition(r.epoch, r.last)
+	if position > r.acked[edge] && position <= newest && socket.SameHistory(position, newest) {
 		r.acked[edge] = position
 	}
+	return r.acked[edge]
 }
 
 // push passes an output to the link of an edge.

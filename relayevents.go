@@ -127,13 +127,13 @@ func (e *linkEvent) Handle(ctx context.Context, _ any) error {
 			s.refused = nil
 		}
 	}
-	after := e.options.After
-	if e.foreign {
-		after = ""
+	after, start := e.options.After, ""
+	if e.foreign { // the edge continues with this history
+		after, start = "", outputPosition(Epoch{Fork: st.Epoch().Fork}, 0)
 	}
-	r.acknowledge(edge, after)
+	after = r.acknowledge(edge, after)
 	if len(e.gone) > 0 {
-		first = append(first, &LinkOutput{Sockets: e.gone, Gone: true})
+		first = append(first, &LinkOutput{Sockets: e.gone, Gone: true, Position: start})
 	}
 	backlog, err := r.backlog(ctx, st, edge, after)
 	if err != nil {
@@ -153,7 +153,7 @@ func (e *linkEvent) Handle(ctx context.Context, _ any) error {
 
 // backlog returns the outputs for an edge after a position.
 func (r *relay) backlog(ctx context.Context, st *State, edge, after string) (all []*LinkOutput, err error) {
-	for row, err := range outputRows.All(ctx, st.Storage(), nil) {
+	for row, err := range outputRows.All(ctx, st.Storage(), &Query[outputRow]{Start: Key(after)}) {
 		if err != nil {
 			return nil, err
 		}
@@ -237,6 +237,7 @@ func (s *relayed) closed(ctx context.Context, st *State, number uint64) error {
 		return err
 	}
 	s.of.remove(s)
+	s.of.trimUnused(ctx, st)
 	return s.of.answer(ctx, st, s.name.Edge, &LinkOutput{Sockets: []uint64{s.name.Number}, Received: number})
 }
 
@@ -246,6 +247,7 @@ func (s *relayed) finish(ctx context.Context, st *State, instance any, how Closi
 		return err
 	}
 	s.of.remove(s)
+	s.of.trimUnused(ctx, st)
 	gone := &LinkOutput{Sockets: []uint64{s.name.Number}, Gone: true}
 	if sendable(how.Code) {
 		gone.Closing = &how
@@ -266,7 +268,9 @@ func (s *relayed) callClosed(ctx context.Context, instance any, how Closing) err
 		return nil
 	}
 	err := s.of.handlers.Closed(ctx, instance, s.conn, how)
-	rs.forgetEnd(key) // not after a panic
+	if alive(ctx, runtime.StateOf(ctx, seal.New())) == nil { // nor after a panic
+		rs.forgetEnd(key)
+	}
 	return err
 }
 

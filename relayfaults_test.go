@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -27,31 +28,36 @@ type probeTest struct {
 	h      *dohost.Host
 	edge   *memoryEdge
 	s      *edgeSocket
+	mu     sync.Mutex // guards the next one, which the handlers of several incarnations use
 	noted  []string
-	closed func() // is called by Closed
+	closed func(ctx context.Context) // is called by Closed
 	accept func(ctx context.Context, p *probe)
 }
 
 func runProbe(t *testing.T, handlers *dohost.Handlers[probe], f func(t *probeTest)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := &probeTest{T: t, fs: objectstore.NewMemFS(), closed: func() {}, accept: func(context.Context, *probe) {}}
+		r := &probeTest{T: t, fs: objectstore.NewMemFS(), closed: func(context.Context) {}, accept: func(context.Context, *probe) {}}
 		handlers.OnHTTP = func(p *probe, w http.ResponseWriter, q *http.Request) {
 			r.accept(q.Context(), p)
 			if _, err := p.st.Accept(w, q, nil); err != nil {
 				p.st.WriteError(w, err)
 			}
 		}
+		if handlers.OnSocket == nil {
+			handlers.OnSocket = &dohost.SocketHandlers[probe]{}
+		}
 		handlers.OnSocket = &dohost.SocketHandlers[probe]{
 			Durable: true,
+			Timeout: handlers.OnSocket.Timeout,
 			Message: func(_ *probe, _ context.Context, s *dohost.Socket, f dohost.Frame) error {
 				a, _ := s.Access()
-				r.noted = append(r.noted, fmt.Sprint(string(f.Data), " ", a.Identity))
+				r.note(string(f.Data), " ", a.Identity)
 				return nil
 			},
-			Closed: func(_ *probe, _ context.Context, _ *dohost.Socket, how dohost.Closing) error {
-				r.noted = append(r.noted, fmt.Sprint("closed ", how.Code))
-				r.closed()
+			Closed: func(_ *probe, ctx context.Context, _ *dohost.Socket, how dohost.Closing) error {
+				r.note("closed ", how.Code)
+				r.closed(ctx)
 				return nil
 			},
 		}
@@ -62,6 +68,12 @@ func runProbe(t *testing.T, handlers *dohost.Handlers[probe], f func(t *probeTes
 		r.send("one")
 		f(r)
 	})
+}
+
+func (t *probeTest) note(what ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.noted = append(t.noted, fmt.Sprint(what...))
 }
 
 func (t *probeTest) connect(path string) *edgeSocket {
@@ -218,7 +230,7 @@ func TestRelayOfAClosedThatPanics(t *testing.T) {
 	runProbe(t, &dohost.Handlers[probe]{}, func(t *probeTest) {
 		bad := t.s
 		t.s = t.connect("/")
-		t.closed = func() { panic("closed") }
+		t.closed = func(context.Context) { panic("closed") }
 		err := t.edge.send(t.Context(), bad, dohost.LinkInput{Closing: &dohost.Closing{Code: 1000}})
 		if err != nil {
 			t.Fatal(err)

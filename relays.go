@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/dohost/dohost/internal/seal"
 	"github.com/dohost/dohost/runtime"
 )
 
@@ -56,12 +57,15 @@ func (rs *relays) of(id ID) *relay {
 	return rs.objects[id]
 }
 
-// add adds a relay, unless the host is closed.
-func (rs *relays) add(r *relay) error {
+// add adds the relay of an incarnation, unless the incarnation has ended, so that ended drops each relay, or the host is closed.
+func (rs *relays) add(ctx context.Context, r *relay) error {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	if rs.closed {
 		return runtime.ErrClosed
+	}
+	if err := alive(ctx, runtime.StateOf(ctx, seal.New())); err != nil {
+		return err
 	}
 	if rs.objects == nil {
 		rs.objects = map[ID]*relay{}

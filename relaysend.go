@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dohost/dohost/internal/seal"
 	"github.com/dohost/dohost/internal/socket"
 	"github.com/dohost/dohost/runtime"
 )
@@ -20,6 +21,9 @@ func relayedOf(c *socket.Conn) *relayed {
 func sendDurable(ctx context.Context, st *State, to []*relayed, f Frame) error {
 	if len(to) == 0 {
 		return nil
+	}
+	if len(to) > MaxSockets {
+		return &LimitError{What: "broadcast", Size: len(to), Limit: MaxSockets, Unit: "durable sockets"}
 	}
 	if len(f.Data) > maxDurableFrame {
 		return &LimitError{What: "frame of a durable socket", Size: len(f.Data), Limit: maxDurableFrame}
@@ -195,35 +199,78 @@ func (r *relay) discard(position string) {
 // maxTrimmed bounds the rows that an event deletes.
 const maxTrimmed = 64
 
-// trim deletes the rows of the oldest outputs that all of their edges have received. If it fails, a later event tries again. If the caller's
-// transaction is rolled back, such a row stays until the object is loaded again; no edge takes it twice.
+// trim deletes the rows of the oldest outputs that all of their edges have received. If it fails, or the caller's transaction is rolled back,
+// a later event tries again.
 func (r *relay) trim(ctx context.Context, st *State) {
+	var trimmed []relayedOutput
 	for range maxTrimmed {
-		position, ok := r.oldest()
+		o, ok := r.oldest()
 		if !ok {
-			return
+			break
 		}
-		if _, err := outputRows.Delete(ctx, st.Storage(), position); err != nil {
-			return
+		if _, err := outputRows.Delete(ctx, st.Storage(), o.position); err != nil {
+			break
 		}
-		r.discard(position)
+		r.discard(o.position)
+		trimmed = append(trimmed, o)
+	}
+	if len(trimmed) == 0 {
+		return
+	}
+	_ = st.rt().EmitOutput(ctx, 0, func(err error) { // it fails only with the incarnation
+		if err != nil {
+			r.restore(trimmed)
+		}
+	})
+}
+
+// trimUnused deletes outputs after the end of a socket. After the last one no other event would, so it sends one if outputs are left.
+func (r *relay) trimUnused(ctx context.Context, st *State) {
+	r.trim(ctx, st)
+	r.mu.Lock()
+	left := len(r.sockets) == 0 && len(r.outputs) > 0
+	r.mu.Unlock()
+	if left {
+		r.host.sockets.SendAll(r.id, "socket outputs deleted", []runtime.Handler{&trimEvent{r}}, r.done)
 	}
 }
 
-// oldest returns the position of the oldest output, if its row can be deleted.
-func (r *relay) oldest() (position string, ok bool) {
+// trimEvent deletes outputs of an object without sockets.
+type trimEvent struct{ of *relay }
+
+// Handle deletes some of the outputs.
+func (e *trimEvent) Handle(ctx context.Context, _ any) error {
+	if st := stateOf(runtime.StateOf(ctx, seal.New())); st.relay() == e.of {
+		e.of.trimUnused(ctx, st)
+	}
+	return nil
+}
+
+// restore adds outputs again: their rows are stored.
+func (r *relay) restore(outputs []relayedOutput) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.outputs = append(r.outputs, outputs...)
+	slices.SortFunc(r.outputs, func(a, b relayedOutput) int { return strings.Compare(a.position, b.position) })
+	for _, o := range outputs {
+		r.bytes += o.size
+	}
+}
+
+// oldest returns the oldest output, if its row can be deleted.
+func (r *relay) oldest() (first relayedOutput, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.outputs) == 0 {
-		return "", false
+		return first, false
 	}
-	first := r.outputs[0]
+	first = r.outputs[0]
 	for _, edge := range first.edges {
 		if r.acked[edge] < first.position {
-			return "", false
+			return first, false
 		}
 	}
-	return first.position, true
+	return first, true
 }
 
 // deleteAll forgets all sockets after the object has deleted its rows.

@@ -87,12 +87,15 @@ var (
 
 // register adds an opening socket.
 //
-// Errors: a *dohost.LimitError, and errEdgeClosed.
+// Errors: a *dohost.LimitError, a *badMessage for a request that a link could not name, and errEdgeClosed.
 func (d *edge) register(rt *router, id dohost.ID, r *http.Request) (*edgeSocket, error) {
 	ctx := context.WithoutCancel(r.Context())
 	handshake := r.Clone(ctx)
 	handshake.Body, handshake.Pattern = http.NoBody, ""
-	linked := toLinkSocket(&dohost.LinkedSocket{Handshake: handshake})
+	linked := toLinkSocket(&dohost.LinkedSocket{Number: 1, Handshake: handshake})
+	if _, err := linked.linked(); err != nil {
+		return nil, err
+	}
 	size := linked.size()
 	if size > maxHandshake {
 		err := *errHandshake
@@ -164,6 +167,7 @@ func (e *edgeEntry) refuse(s *edgeSocket, unknown bool) {
 		e.removeLocked(s)
 	}
 	e.mu.Unlock()
+	s.abort()
 	e.hint()
 	e.release()
 }
@@ -175,8 +179,8 @@ func (e *edgeEntry) removeLocked(s *edgeSocket) {
 	if !s.opening {
 		e.accepted--
 	}
-	e.releaseLocked(s.inputs)
-	s.ended, s.inputs = true, nil
+	s.ended, s.inputs, s.unacked = true, nil, 0
+	e.settleLocked(s)
 	s.hasSpace()
 	e.hint()
 }

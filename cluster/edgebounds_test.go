@@ -88,7 +88,7 @@ func TestEdgeBoundsTheFramesOfAllClients(t *testing.T) {
 			defer reads.mu.Unlock()
 			return reads.used
 		}
-		if n := used(); n != 2*chargeOf(len(frame)) {
+		if n := used(); n != int64(2*(len(frame)+inputOverhead)-freeBytes) {
 			t.Errorf("%d bytes are counted", n)
 		}
 		for _, c := range []*websocket.Conn{first, small} {

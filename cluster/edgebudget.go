@@ -3,6 +3,7 @@ package cluster
 import (
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -12,7 +13,7 @@ import (
 const (
 	maxReads   = 256 << 20 // of frames that are being read, or are not acknowledged
 	maxSends   = 256 << 20 // of frames that wait for clients
-	freeBytes  = 4 << 10   // bytes of each frame that maxReads does not count
+	freeBytes  = 4 << 10   // bytes of the frames of a client that maxReads does not count
 	freeUnsent = 64 << 10  // bytes that may wait for a client even beyond maxSends
 	budgetWait = 10 * time.Second
 	firstRead  = 512 // bytes of the first buffer for a frame
@@ -66,45 +67,86 @@ func (b *readBudget) release(n int64) {
 	}
 }
 
-// chargeOf returns the bytes of a frame that are counted.
-func chargeOf(size int) int64 { return max(int64(size)-freeBytes, 0) }
-
-// releaseLocked releases the bytes of inputs that are dropped or acknowledged.
-func (e *edgeEntry) releaseLocked(inputs []*dohost.LinkInput) {
-	n := int64(0)
-	for _, in := range inputs {
-		n += chargeOf(len(in.Frame.Data))
-	}
-	e.edge.reads.release(n)
+// sharedFrame is a frame for some of the clients of a node. Its data counts once, while it waits for any of them.
+type sharedFrame struct {
+	dohost.Frame
+	edge    *edge
+	holders atomic.Int64 // clients that it waits for, and receive
 }
 
-// readAll reads a frame to its end, and counts its bytes. busy reports that the budget is exhausted: the rest of the frame was discarded.
+// newSharedFrame returns a frame that the caller releases when all clients have it.
+func (d *edge) newSharedFrame(f dohost.Frame) *sharedFrame {
+	shared := &sharedFrame{Frame: f, edge: d}
+	d.unsent.Add(int64(len(f.Data)))
+	shared.retain()
+	return shared
+}
+
+// size returns the bytes that the frame counts for each client.
+func (f *sharedFrame) size() int { return len(f.Data) + frameCost }
+
+func (f *sharedFrame) retain() {
+	f.edge.unsent.Add(frameCost)
+	f.holders.Add(1)
+}
+
+func (f *sharedFrame) release() {
+	n := int64(frameCost)
+	if f.holders.Add(-1) == 0 {
+		n += int64(len(f.Data))
+	}
+	f.edge.unsent.Add(-n)
+}
+
+// chargeLocked returns the bytes of the budget that a socket needs, for its inputs and the frame that is being read.
+func (s *edgeSocket) chargeLocked() int64 { return max(int64(s.unacked+s.buffer)-freeBytes, 0) }
+
+// settleLocked releases the bytes that a socket has taken and does not need any more.
+func (e *edgeEntry) settleLocked(s *edgeSocket) {
+	if n := s.charged - s.chargeLocked(); n > 0 {
+		s.charged -= n
+		e.edge.reads.release(n)
+	}
+}
+
+// setBuffer notes the size of the buffer for the frame that is being read, or 0 if the frame was dropped. If the budget stays exhausted, it
+// returns false.
+func (s *edgeSocket) setBuffer(size int) bool {
+	e := s.entry
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s.buffer = size
+	if more := s.chargeLocked() - s.charged; more > 0 {
+		e.mu.Unlock()
+		ok := e.edge.reads.acquire(more, s.cut)
+		e.mu.Lock()
+		if !ok {
+			return false
+		}
+		s.charged += more
+	}
+	e.settleLocked(s)
+	return true
+}
+
+// readAll reads a frame to its end, and takes its bytes of the budget. busy reports that the budget is exhausted: the rest of the frame was
+// discarded.
 func (s *edgeSocket) readAll(r io.Reader) (data []byte, busy bool, err error) {
-	reads, charged := &s.entry.edge.reads, int64(0)
-	buf := make([]byte, 0, firstRead)
-	for {
-		n, err := r.Read(buf[len(buf):cap(buf)])
-		buf = buf[:len(buf)+n]
-		if err == io.EOF {
-			reads.release(charged - chargeOf(len(buf)))
-			return buf, false, nil
+	for size := firstRead; ; size *= 2 {
+		if !s.setBuffer(size + inputOverhead) {
+			_, err := io.Copy(io.Discard, r)
+			return nil, true, err
 		}
-		if err != nil {
-			reads.release(charged)
-			return nil, false, err
-		}
-		if len(buf) < cap(buf) {
-			continue
-		}
-		size := 2 * cap(buf)
-		if more := chargeOf(size) - charged; more > 0 {
-			if !reads.acquire(more, s.cut) {
-				reads.release(charged)
-				_, err := io.Copy(io.Discard, r)
-				return nil, true, err
+		data = append(make([]byte, 0, size), data...)
+		for len(data) < size {
+			n, err := r.Read(data[len(data):size])
+			data = data[:len(data)+n]
+			if err == io.EOF {
+				return data, false, nil
 			}
-			charged += more
+			if err != nil {
+				return nil, false, err
+			}
 		}
-		buf = append(make([]byte, 0, size), buf...)
 	}
 }

@@ -20,13 +20,12 @@ const (
 func (e *edgeEntry) add(s *edgeSocket, f dohost.Frame) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	in := &dohost.LinkInput{Frame: f}
-	if s.ended {
-		e.releaseLocked([]*dohost.LinkInput{in})
-		return
+	s.buffer = 0
+	if !s.ended {
+		s.unacked += len(f.Data) + inputOverhead
+		e.appendLocked(s, &dohost.LinkInput{Frame: f})
 	}
-	s.unacked += len(f.Data) + inputOverhead
-	e.appendLocked(s, in)
+	e.settleLocked(s)
 }
 
 // end adds the end of a connection to the inputs of its socket.
@@ -83,8 +82,9 @@ func (e *edgeEntry) acknowledgeLocked(s *edgeSocket, number uint64) {
 			s.inFlight -= sizeOf(in)
 		}
 	}
-	e.releaseLocked(s.inputs[:n])
-	s.inputs = append([]*dohost.LinkInput(nil), s.inputs[n:]...)
+	e.settleLocked(s)
+	clear(s.inputs[:n])
+	s.inputs = s.inputs[n:]
 	s.acked, s.delivered, s.tries = number, max(s.delivered, number), 0
 	s.hasSpace()
 	if e.link != nil && s.delivered-s.acked < uint64(len(s.inputs)) {
@@ -130,9 +130,9 @@ func (e *edgeEntry) poisonedLocked(s *edgeSocket) {
 		return
 	}
 	s.ended, s.poisoned = true, true
-	e.releaseLocked(s.inputs)
 	s.inputs, s.next, s.unacked, s.tries, s.delivered, s.inFlight = nil, s.acked+1, 0, 0, s.acked, 0
 	e.appendLocked(s, &dohost.LinkInput{Closing: &how})
+	e.settleLocked(s)
 	s.hasSpace()
 	s.close(how)
 }
@@ -194,14 +194,19 @@ func (l *edgeLink) receive(out *dohost.LinkOutput) {
 			e.hint()
 		}
 	}
+	var frame *sharedFrame
+	if out.Frame != nil {
+		frame = e.edge.newSharedFrame(*out.Frame)
+		defer frame.release()
+	}
 	for _, number := range out.Sockets {
 		if s := e.sockets[number]; s != nil {
-			e.receiveLocked(s, out)
+			e.receiveLocked(s, out, frame)
 		}
 	}
 }
 
-func (e *edgeEntry) receiveLocked(s *edgeSocket, out *dohost.LinkOutput) {
+func (e *edgeEntry) receiveLocked(s *edgeSocket, out *dohost.LinkOutput, frame *sharedFrame) {
 	if out.Gone {
 		if s.opening {
 			s.gone = true // the object may accept it, or has ended it already
@@ -218,8 +223,8 @@ func (e *edgeEntry) receiveLocked(s *edgeSocket, out *dohost.LinkOutput) {
 	if out.Received != 0 {
 		e.acknowledgeLocked(s, out.Received)
 	}
-	if out.Frame != nil {
-		s.push(*out.Frame)
+	if frame != nil {
+		s.push(frame)
 	}
 	if out.Closing != nil {
 		s.close(*out.Closing)

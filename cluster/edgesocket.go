@@ -51,13 +51,15 @@ type edgeSocket struct {
 	delivered uint64              // number of the last input that the link has delivered
 	unacked   int                 // bytes of inputs
 	inFlight  int                 // bytes of inputs that the link has delivered
+	buffer    int                 // bytes of the frame that is being read
+	charged   int64               // of the budget of the edge
 	tries     int                 // links over which inputs[0] was delivered
 
 	// mu guards the rest. No lock is taken while it is held, and it is not held during I/O.
 	mu          sync.Mutex
 	ws          *websocket.Conn // nil until it opens
 	conn        net.Conn        // of ws
-	frames      []dohost.Frame  // the first one is being written if busy
+	frames      []*sharedFrame  // the first one is being written if busy
 	busy        bool
 	unsent      int       // bytes of frames
 	progressAt  time.Time // when the client last took a frame, or began to wait
@@ -102,6 +104,7 @@ func (s *edgeSocket) open(w http.ResponseWriter, r *http.Request) {
 	h := &hijacker{ResponseWriter: w}
 	ws, err := websocket.Accept(h, r, &websocket.AcceptOptions{InsecureSkipVerify: true}) // the host has checked the origin
 	if err != nil {                                                                       // and Accept has answered
+		s.abort()
 		s.entry.end(s, closing{Code: closeNoFrame, Reason: "the handshake was not completed"})
 		return
 	}
@@ -160,15 +163,16 @@ func (s *edgeSocket) read() closing {
 			s.close(closing{Code: closeBusy, Reason: "too many frames of clients wait"})
 			refused = true
 		case err == errNotUTF8:
-			s.entry.edge.reads.release(chargeOf(len(f.Data)))
 			s.close(closing{Code: closeNotUTF8, Reason: "the text frame is not valid UTF-8"})
 			refused = true
 		case err != nil:
+			s.setBuffer(0)
 			return closingOf(err)
-		case refused:
-			s.entry.edge.reads.release(chargeOf(len(f.Data)))
-		default:
+		case !refused:
 			s.entry.add(s, f)
+		}
+		if refused {
+			s.setBuffer(0)
 		}
 		for s.entry.isFull(s) {
 			select {
@@ -214,30 +218,33 @@ func (s *edgeSocket) setReading(reading bool) {
 }
 
 // push queues a frame for the client. It closes the connection of a client that does not read fast enough.
-func (s *edgeSocket) push(f dohost.Frame) {
+func (s *edgeSocket) push(f *sharedFrame) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := len(f.Data) + frameCost
+	n := f.size()
 	switch {
 	case s.closeFrame != nil || s.aborted:
 		return
 	case s.unsent > maxUnsent && s.ws != nil && time.Since(s.progressAt) > stuckAfter, s.unsent > 0 && s.unsent+n > maxHeld,
-		s.unsent+n > freeUnsent && s.entry.edge.unsent.Load()+int64(n) > maxSends:
+		s.unsent+n > freeUnsent && s.entry.edge.unsent.Load() > maxSends:
 		s.overflowLocked()
 	default:
 		if s.unsent == 0 {
 			s.progressAt = time.Now()
 		}
 		s.frames = append(s.frames, f)
-		s.countUnsent(n)
+		s.unsent += n
+		f.retain()
 	}
 	s.startWriterLocked()
 }
 
-// countUnsent changes the number of bytes that wait for the client. The caller holds mu.
-func (s *edgeSocket) countUnsent(n int) {
-	s.unsent += n
-	s.entry.edge.unsent.Add(int64(n))
+// dropLocked stops counting frames of the client.
+func (s *edgeSocket) dropLocked(frames []*sharedFrame) {
+	for _, f := range frames {
+		s.unsent -= f.size()
+		f.release()
+	}
 }
 
 // overflowLocked drops the frames that are not being written, and closes the connection.
@@ -246,10 +253,8 @@ func (s *edgeSocket) overflowLocked() {
 	if s.busy {
 		keep = 1
 	}
-	for _, f := range s.frames[keep:] {
-		s.countUnsent(-len(f.Data) - frameCost)
-	}
-	s.frames = append([]dohost.Frame(nil), s.frames[:keep]...)
+	s.dropLocked(s.frames[keep:])
+	s.frames = append([]*sharedFrame(nil), s.frames[:keep]...)
 	s.closeFrame = &closing{Code: closeBusy, Reason: "the client does not read its frames fast enough"}
 	if s.unsent > maxUnsent {
 		s.abortLocked()
@@ -266,7 +271,7 @@ func (s *edgeSocket) close(how closing) {
 	}
 }
 
-// abort ends the connection without a closing frame.
+// abort ends the connection, which need not be open, without a closing frame, and drops the frames that wait.
 func (s *edgeSocket) abort() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -274,7 +279,7 @@ func (s *edgeSocket) abort() {
 }
 
 func (s *edgeSocket) abortLocked() {
-	s.countUnsent(-s.unsent)
+	s.dropLocked(s.frames)
 	s.aborted, s.frames, s.busy = true, nil, false
 	if s.silence != nil {
 		s.silence.Stop()
@@ -312,7 +317,7 @@ func (s *edgeSocket) write() {
 	}
 }
 
-func (s *edgeSocket) writeFrame(f *dohost.Frame) error {
+func (s *edgeSocket) writeFrame(f *sharedFrame) error {
 	ctx, kind := s.handshake.Context(), websocket.MessageBinary
 	if step := s.entry.rt.o.StepTimeout; step > 0 {
 		var cancel context.CancelFunc
@@ -327,7 +332,7 @@ func (s *edgeSocket) writeFrame(f *dohost.Frame) error {
 
 // nextFrame returns the next frame to write; the last one was written. Without one the writer ends, and closes the connection if closeFrame
 // is not nil.
-func (s *edgeSocket) nextFrame() (f *dohost.Frame, closeFrame *closing) {
+func (s *edgeSocket) nextFrame() (f *sharedFrame, closeFrame *closing) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.aborted {
@@ -335,14 +340,13 @@ func (s *edgeSocket) nextFrame() (f *dohost.Frame, closeFrame *closing) {
 	}
 	if s.busy {
 		s.progressAt, s.busy = time.Now(), false
-		s.countUnsent(-len(s.frames[0].Data) - frameCost)
-		s.frames[0] = dohost.Frame{}
+		s.dropLocked(s.frames[:1])
+		s.frames[0] = nil
 		s.frames = s.frames[1:]
 	}
 	if len(s.frames) > 0 {
 		s.busy = true
-		next := s.frames[0]
-		return &next, nil
+		return s.frames[0], nil
 	}
 	s.frames = nil
 	if s.writing = s.closeFrame != nil; s.writing {

@@ -230,22 +230,29 @@ func TestLinkThatIsIdleLasts(t *testing.T) {
 	})
 }
 
-// TestHandshakeWithoutAnAnswerEnds has an owner that may have accepted a socket, and loses the connection to the edge.
+// TestHandshakeWithoutAnAnswerEnds has an owner that may have accepted sockets: it loses the connection to the edge, or does not know.
 func TestHandshakeWithoutAnAnswerEnds(t *testing.T) {
 	withEdge(t, true, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/lost" {
 			panic(http.ErrAbortHandler)
 		}
+		if r.URL.Path == "/unknown" {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
 		accepts(w, r)
 	}, func(t *edgeTest) {
 		t.dial()
 		time.Sleep(time.Second)
-		if _, _, err := sockettest.Dial(t.Context(), t.router, "/lost"); err == nil {
-			t.Error("there is no error")
+		for _, path := range []string{"/lost", "/unknown"} {
+			if _, _, err := sockettest.Dial(t.Context(), t.router, path); err == nil {
+				t.Error("there is no error")
+			}
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
 		t.wantHandled(2, "1006")
+		t.wantHandled(3, "1006")
 		if n := len(t.owner.linked()); n != 1 {
 			t.Errorf("%d links", n)
 		}

@@ -75,11 +75,11 @@ type linkSocket struct {
 	Header  map[string][][]byte `json:"header"`
 }
 
-// size is about the number of bytes in a message.
+// size is about the number of bytes in a message, and at least that.
 func (s *linkSocket) size() int {
 	n := 128 + 4*(len(s.Method)+len(s.URL)+len(s.Host)+len(s.Remote))/3
 	for name, values := range s.Header {
-		n += len(name) + 8
+		n += 6*len(name) + 8 // JSON escapes some characters of names
 		for _, v := range values {
 			n += 4*len(v)/3 + 8
 		}

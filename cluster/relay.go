@@ -60,8 +60,11 @@ func refuseSocket(err error) http.Handler {
 		return http.HandlerFunc(unavailable)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		body := dohost.ErrorBody{Code: "too_many_sockets", Message: err.Error(), Ran: dohost.OutcomeNotRun.String()}
-		answer(w, http.StatusServiceUnavailable, &body)
+		body, status := dohost.ErrorBody{Code: "too_many_sockets", Message: err.Error(), Ran: dohost.OutcomeNotRun.String()}, http.StatusServiceUnavailable
+		if _, bad := errors.AsType[*badMessage](err); bad {
+			body.Code, body.Message, status = "bad_url", "the URL of the request has no path", http.StatusBadRequest
+		}
+		answer(w, status, &body)
 	})
 }
 
@@ -82,6 +85,7 @@ func (h *handshake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case !e.accept(h.s):
 			unavailable(w, r)
 		case !returned: // a panic
+			h.s.abort()
 			e.end(h.s, closing{Code: closeNoFrame, Reason: "the handshake was not completed"})
 		default:
 			for _, name := range []string{dohost.RelayHeader, "Content-Length", "Content-Type", "Transfer-Encoding"} {

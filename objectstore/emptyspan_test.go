@@ -51,8 +51,8 @@ func TestQueueIsReadAtOnePlace(t *testing.T) {
 	}
 }
 
-// TestEmptySpanIsCut writes into a span that a scan has found empty: the row is found in memory, in a record in flight and in the engine.
-func TestEmptySpanIsCut(t *testing.T) {
+// TestScanFindsRowsWithinAnEmptySpan writes into a span that a scan has found empty: the row is found in memory, in a record in flight and in the engine.
+func TestScanFindsRowsWithinAnEmptySpan(t *testing.T) {
 	keepAllWalks(t)
 	o := open(t, NewMemFS(), Options{}).live("c", "a")
 	o.put(t, "z", "")
@@ -86,8 +86,8 @@ func TestEmptySpanIsCut(t *testing.T) {
 	}
 }
 
-// TestEmptySpanOfAnOldScan has a scan that begins before a row is durable, and walks after that.
-func TestEmptySpanOfAnOldScan(t *testing.T) {
+// TestScanOfThePastKeepsNoSpan has a scan that begins before a row is durable, and walks after that.
+func TestScanOfThePastKeepsNoSpan(t *testing.T) {
 	keepAllWalks(t)
 	o := open(t, NewMemFS(), Options{}).live("c", "a")
 	o.put(t, "z", "")
@@ -106,8 +106,8 @@ func TestEmptySpanOfAnOldScan(t *testing.T) {
 	}
 }
 
-// TestEmptySpansAreBounded scans at more places than a range keeps.
-func TestEmptySpansAreBounded(t *testing.T) {
+// TestScansKeepFewSpans scans at more places than a range keeps.
+func TestScansKeepFewSpans(t *testing.T) {
 	keepAllWalks(t)
 	o := open(t, NewMemFS(), Options{}).live("c", "a")
 	var all []string

@@ -90,8 +90,8 @@ func (c *Conn) EndUnopened(ctx context.Context) {
 // and then notifies the object. So the server's goroutine, with its buffers, is free. A
 // socket that cannot be opened ends here, also if w panics.
 func (c *Conn) Open(w http.ResponseWriter, r *http.Request) {
-	if c.relay != nil && !c.isDetached() {
-		answerEdge(w)
+	if c.relay != nil {
+		answerEdge(w, c.isDetached())
 		return
 	}
 	ctx, opened := context.WithoutCancel(r.Context()), false

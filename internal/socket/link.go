@@ -29,7 +29,8 @@ const (
 // not have.
 type LinkOutput struct {
 	Sockets []uint64 // that it is for
-	// Position orders frames and closing frames: positions of later outputs are greater strings. It is empty for the others.
+	// Position orders frames and closing frames: positions of later outputs are greater strings. It is empty for the others, except for the
+	// end of sockets of another history of the object: then it is less than the positions of this one.
 	Position string
 	Frame    *Frame
 	Closing  *Closing // the edge closes the sockets, and delivers their end as an input. With Gone it delivers nothing
@@ -275,7 +276,8 @@ func (e *linkInput) Limit() time.Duration { return e.link.owner.Limit() }
 // TurnReleased lets the next input of the socket be delivered.
 func (e *linkInput) TurnReleased() { e.once.Do(func() { close(e.turnReleased) }) }
 
-// SendAll sends events to an object, one after the other, and returns immediately. It repeats an event that has not run, until quit is closed.
+// SendAll sends events to an object, each when the handler of the one before has returned or given up the turn, and returns immediately. It
+// repeats an event that has not run, until quit is closed.
 func (t *Table) SendAll(id runtime.ID, op string, events []runtime.Handler, quit <-chan struct{}) {
 	if len(events) > 0 {
 		go t.sendAll(id, op, events, quit)
@@ -283,11 +285,15 @@ func (t *Table) SendAll(id runtime.ID, op string, events []runtime.Handler, quit
 }
 
 func (t *Table) sendAll(id runtime.ID, op string, events []runtime.Handler, quit <-chan struct{}) {
-	for _, e := range events {
+	for _, h := range events {
+		e := &orderedEvent{Handler: h, turnReleased: make(chan struct{})}
 		for {
 			sent, err := t.host.Send(t.host.Context(), id, runtime.Call{Op: op, Handler: e})
 			if err == nil {
-				err = <-sent.Done()
+				select {
+				case err = <-sent.Done():
+				case <-e.turnReleased:
+				}
 			}
 			failed, ok := errors.AsType[*runtime.Error](err)
 			if !ok || failed.Outcome != runtime.OutcomeNotRun || !pause(endRetry, quit) {
@@ -296,6 +302,23 @@ func (t *Table) sendAll(id runtime.ID, op string, events []runtime.Handler, quit
 		}
 	}
 }
+
+// orderedEvent is an event of SendAll.
+type orderedEvent struct {
+	runtime.Handler
+	turnReleased chan struct{}
+}
+
+// Limit is how long the handler may take.
+func (e *orderedEvent) Limit() time.Duration {
+	if h, ok := e.Handler.(runtime.LimitedHandler); ok {
+		return h.Limit()
+	}
+	return 0
+}
+
+// TurnReleased lets the next event be sent.
+func (e *orderedEvent) TurnReleased() { close(e.turnReleased) }
 
 // pause waits, and reports whether quit is open after that.
 func pause(d time.Duration, quit <-chan struct{}) bool {

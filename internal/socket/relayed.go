@@ -48,8 +48,13 @@ func (c *Conn) SetAccess(access any) {
 	c.access = access
 }
 
-// answerEdge tells the edge that the object has accepted the socket.
-func answerEdge(w http.ResponseWriter) {
+// answerEdge tells the edge that the object has accepted the socket; or with the status 502 that it is unknown whether the next incarnation
+// has the socket.
+func answerEdge(w http.ResponseWriter, detached bool) {
+	if detached {
+		http.Error(w, "the incarnation that accepted the socket has ended", http.StatusBadGateway)
+		return
+	}
 	w.Header().Set(RelayHeader, "accepted")
 	w.WriteHeader(http.StatusOK)
 }
