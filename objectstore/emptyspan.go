@@ -9,7 +9,7 @@ import (
 	"github.com/dohost/dohost/internal/invariants"
 )
 
-// emptySpan is a span of row keys, with their space, in which Pebble has no rows: from one key to before another one.
+// emptySpan is a span of row keys, with their space, from one key to before another. Pebble has no rows within it.
 type emptySpan struct{ from, to []byte }
 
 // maxEmptySpans bounds the spans of a range: an object has few queues.
@@ -114,7 +114,7 @@ func (r *Range) addRecordLocked(g *layer) {
 	}
 }
 
-// cut ends the span that has a key before it.
+// cut ends a span with this key before the key.
 func (e *emptySpans) cut(key []byte) {
 	for i := range e.list {
 		if s := &e.list[i]; s.has(key) {
