@@ -291,8 +291,8 @@ func (p *part) markDurable() (spent *layer) {
 
 func (r *Range) markDurableLocked(g *layer) (spent *layer) {
 	invariants.Held(&r.mu)
-	r.inflight, r.reading = nil, nil
 	r.addRecordLocked(g)
+	r.inflight, r.reading = nil, nil
 	g.clearing = clearing{}
 	if r.whole && !g.cleared && r.lastDurable.set.bytes+g.set.bytes <= 2*maxLastDurable {
 		r.mergeDurableLocked(g)

@@ -81,7 +81,7 @@ func (r *Range) keepEmpty(s emptySpan, records uint64) {
 	r.empty.add(s)
 }
 
-// add adds a span, joined with those that it touches. The oldest one may have to go.
+// add adds a span, and joins it with the spans that it touches. A full list loses its oldest span.
 func (e *emptySpans) add(s emptySpan) {
 	e.list = slices.DeleteFunc(e.list, func(old emptySpan) bool {
 		if bytes.Compare(old.to, s.from) < 0 || bytes.Compare(s.to, old.from) < 0 {
