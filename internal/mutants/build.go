@@ -109,7 +109,7 @@ func sameFiles(a, b string) (bool, error) {
 }
 
 // testLimit is how long a test may take; a mutation may make it hang.
-const testLimit = 90 * time.Second
+const testLimit = 3 * time.Minute
 
 // runTest runs a built test of a package.
 func (c *checker) runTest(ctx context.Context, binary, pkg string, args ...string) (output string, passed bool, err error) {
