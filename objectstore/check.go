@@ -151,7 +151,7 @@ func (c *checker) key() error {
 		return c.indexEntry(id, ok, "parked")
 	case key[0] == keyStart:
 		id, ok := splitIDKey(key)
-		return c.indexEntry(id, ok, "boot")
+		return c.indexEntry(id, ok, "start")
 	case key[0] == keyImporting:
 		id, rest, ok := splitID(key[1:])
 		if !ok || len(rest) > 0 || id.Validate() != nil {
@@ -219,10 +219,10 @@ func (c *checker) slot(id ID) error {
 	}
 	_, ok, err = c.sn.get(startKey(id))
 	if err != nil {
-		return c.unreadable(id, "entry of the boot index", err)
+		return c.unreadable(id, "entry of the start index", err)
 	}
 	if !ok && slot.inStartIndex() {
-		c.problem(id, "alarm is not in the boot index")
+		c.problem(id, "alarm is not in the start index")
 	}
 	return nil
 }
@@ -249,9 +249,9 @@ func (c *checker) indexEntry(id ID, isKey bool, index string) error {
 		c.problem(id, "index entry without an alarm")
 	case dueMS(slot.Due) != e.dueMS || slot.Generation != e.generation:
 		c.problem(id, "index entry differs from the alarm")
-	case index == "boot" && !slot.inStartIndex():
-		c.problem(id, "boot index entry of an alarm that is not delivered when the host starts")
-	case index != "boot" && !bytes.Equal(c.w.key, slot.indexKey(id)):
+	case index == "start" && !slot.inStartIndex():
+		c.problem(id, "start index entry of an alarm that is not delivered when the host starts")
+	case index != "start" && !bytes.Equal(c.w.key, slot.indexKey(id)):
 		c.problem(id, "index entry differs from the alarm")
 	}
 	return nil

@@ -29,12 +29,12 @@ func TestCheckFindsDamage(t *testing.T) {
 	}{
 		{"none", func(*pebble.Batch) error { return nil }, ""},
 		{"index entry gone", func(b *pebble.Batch) error { return b.Delete(alarmKey(7, id), nil) }, "it will not fire"},
-		{"boot entry gone", func(b *pebble.Batch) error { return b.Delete(startKey(id), nil) }, "not in the boot index"},
+		{"start entry gone", func(b *pebble.Batch) error { return b.Delete(startKey(id), nil) }, "not in the start index"},
 		{"slot gone", func(b *pebble.Batch) error { return b.Delete(slotKey(id), nil) }, "without an alarm"},
 		{"slot of unknown version", func(b *pebble.Batch) error {
 			return b.Set(slotKey(id), unknown(encodeSlot(slot)), nil)
 		}, "version 99"},
-		{"slot without boot", func(b *pebble.Batch) error {
+		{"slot without start", func(b *pebble.Batch) error {
 			s := slot
 			s.AtStart = false
 			return b.Set(slotKey(id), encodeSlot(s), nil)
@@ -65,7 +65,7 @@ func TestCheckFindsDamage(t *testing.T) {
 		{"suspect key", func(b *pebble.Batch) error { return b.Set([]byte("q123"), nil, nil) }, "suspects' index key"},
 		{"parked key", func(b *pebble.Batch) error { return b.Set([]byte("pc\x00"), nil, nil) }, "parked index key"},
 		{"alarm key", func(b *pebble.Batch) error { return b.Set([]byte("a123"), nil, nil) }, "alarm index key"},
-		{"boot key", func(b *pebble.Batch) error { return b.Set([]byte("bc\x00"), nil, nil) }, "boot index key"},
+		{"start key", func(b *pebble.Batch) error { return b.Set([]byte("bc\x00"), nil, nil) }, "start index key"},
 		{"mark", func(b *pebble.Batch) error { return b.Set([]byte("ic\x00a\x00x"), nil, nil) }, "unfinished import"},
 		{"object key", func(b *pebble.Batch) error { return b.Set([]byte("oc"), nil, nil) }, "object key"},
 		{"name", func(b *pebble.Batch) error { return b.Set([]byte("oc\x00\x01\x00kx"), nil, nil) }, "control character"},

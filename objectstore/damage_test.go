@@ -424,11 +424,11 @@ func TestAlarmEntryOfUnknownVersionHidesNoAlarm(t *testing.T) {
 	}
 	defer sn.Close()
 	as, _, err := sn.Alarms("c", AlarmPos{}, 10)
-	boot, err2 := sn.StartAlarms("c", "", 10)
+	starts, err2 := sn.StartAlarms("c", "", 10)
 	if err := errors.Join(err, err2); err != nil {
 		t.Fatal(err)
 	}
-	for _, as := range [][]Alarm{as, boot} {
+	for _, as := range [][]Alarm{as, starts} {
 		if len(as) != 3 {
 			t.Fatalf("alarms: %v", as)
 		}

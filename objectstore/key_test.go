@@ -147,7 +147,7 @@ func TestLayout(t *testing.T) {
 		{"alarm index, before 1970", alarmKey(-1, id), entry.encode()},
 		{"alarm index of suspects", suspectKey(dueMS(due), id), entry.encode()},
 		{"parked alarms", parkedKey(id), entry.encode()},
-		{"boot index", startKey(id), entry.encode()},
+		{"start index", startKey(id), entry.encode()},
 		{"importing mark", importingKey(id), []byte{indexVersion}},
 		{"collection row", append(appendObject(nil, id), "ckey"...), []byte("value")},
 		{"key-value row", append(appendObject(nil, id), "kkey"...), []byte("value")},

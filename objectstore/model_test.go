@@ -142,7 +142,7 @@ func (m *model) slot(t *rapid.T) {
 	m.now.slot = Slot{
 		Due:        due(rapid.Int64Range(0, 3).Draw(t, "due")),
 		Generation: rapid.Uint64Range(1, 9).Draw(t, "generation"),
-		AtStart:    rapid.Bool().Draw(t, "boot"),
+		AtStart:    rapid.Bool().Draw(t, "at start"),
 		Parked:     rapid.SampledFrom([]ParkReason{NotParked, ParkedFailed}).Draw(t, "parked"),
 		Charge:     Charge{Deaths: rapid.Uint16Range(0, 1).Draw(t, "deaths")},
 	}

@@ -71,8 +71,8 @@ func TestReadCostFollowsResultSize(t *testing.T) {
 			return many(as, err)
 		}, 20, 0, 21},
 		{"classes with alarms", func() (int, error) { cs, err := sn.AlarmClasses(); return len(cs), err }, 2, 0, 2},
-		{"alarms at boot", func() (int, error) { return many(sn.StartAlarms("class0", "", 20)) }, 20, 0, 21},
-		{"alarms at boot after one", func() (int, error) { return many(sn.StartAlarms("class0", "0500", 20)) }, 20, 0, 21},
+		{"alarms at start", func() (int, error) { return many(sn.StartAlarms("class0", "", 20)) }, 20, 0, 21},
+		{"alarms at start after one", func() (int, error) { return many(sn.StartAlarms("class0", "0500", 20)) }, 20, 0, 21},
 		{"classes", func() (n int, err error) {
 			for _, err = range sn.Classes() {
 				n++

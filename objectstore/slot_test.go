@@ -45,12 +45,12 @@ func (s *Store) alarmIndex(t *testing.T) (list []string) {
 		}
 	}
 	for _, class := range classes {
-		boot, err := sn.StartAlarms(class, "", 100)
+		starts, err := sn.StartAlarms(class, "", 100)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, a := range boot {
-			list = append(list, fmt.Sprintf("boot %s@%d#%d", a.ID, a.Due.UnixMilli(), a.Generation))
+		for _, a := range starts {
+			list = append(list, fmt.Sprintf("start %s@%d#%d", a.ID, a.Due.UnixMilli(), a.Generation))
 		}
 	}
 	for p, err := range sn.Parked("", ID{}) {
@@ -76,14 +76,14 @@ func TestSlotAndIndexChangeTogether(t *testing.T) {
 	a.commit(t)
 	b.SetSlot(Slot{Due: due(1000), Generation: 2, AtStart: true})
 	b.commit(t)
-	check("c/b@1000#2", "c/a@2000#1", "boot c/b@1000#2")
+	check("c/b@1000#2", "c/a@2000#1", "start c/b@1000#2")
 
 	// Many settings in one record leave one entry.
 	for i := range 10 {
 		a.SetSlot(Slot{Due: due(3000 + int64(i)), Generation: uint64(10 + i), AtStart: i%2 == 0})
 	}
 	a.commit(t)
-	check("c/b@1000#2", "c/a@3009#19", "boot c/b@1000#2")
+	check("c/b@1000#2", "c/a@3009#19", "start c/b@1000#2")
 
 	b.ClearSlot()
 	b.commit(t)
@@ -118,7 +118,7 @@ func TestSlotMovesBetweenIndexes(t *testing.T) {
 	b.commit(t)
 	charge := Charge{Host: 4, Begun: true, Deaths: 1, Lost: 2}
 	want := map[string][]string{
-		"ready false": {"c/a@5#2", "d/b@3#1"}, "ready true": {"c/a@5#2", "d/b@3#1", "boot c/a@5#2"},
+		"ready false": {"c/a@5#2", "d/b@3#1"}, "ready true": {"c/a@5#2", "d/b@3#1", "start c/a@5#2"},
 		"suspect false": {"d/b@3#1", "suspect c/a@5#2"}, "suspect true": {"d/b@3#1", "suspect c/a@5#2"},
 		"parked false": {"d/b@3#1", "parked c/a@5#2"}, "parked true": {"d/b@3#1", "parked c/a@5#2"},
 	}
