@@ -55,13 +55,17 @@ func (s *slowServers) PublishMsg(ctx context.Context, m *nats.Msg, _ ...jetstrea
 	return ack, refusal
 }
 
-// slowStream has the subject of slow servers, and is fast.
+// slowStream has the subject of slow servers. A read needs a time as well.
 type slowStream struct {
 	jetstream.Stream
 	*slowServers
+	time time.Duration
 }
 
-func (s slowStream) GetLastMsgForSubject(context.Context, string) (*jetstream.RawStreamMsg, error) {
+func (s slowStream) GetLastMsgForSubject(ctx context.Context, _ string) (*jetstream.RawStreamMsg, error) {
+	if err := sleep(ctx, s.time); err != nil {
+		return nil, err
+	}
 	if s.last.Sequence == 0 {
 		return nil, jetstream.ErrMsgNotFound
 	}
@@ -92,6 +96,22 @@ func TestSessionBeginsOnSlowServers(t *testing.T) {
 			if err := timely(s.renew); err != nil {
 				t.Fatal(err)
 			}
+		}
+	})
+}
+
+// TestBaseIsWrittenToSlowServers has a slow connection, on which a repetition of a message delays the next one.
+func TestBaseIsWrittenToSlowServers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers := &slowServers{time: answerTime * 3 / 4}
+		w := &baseWriter{ctx: t.Context(), log: &Log{cell: "main", js: servers, bases: slowStream{slowServers: servers, time: servers.time}}, part: 1}
+		servers.expected = func() uint64 { return w.last }
+		begun := time.Now()
+		if _, err := w.Write([]byte("base")); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(begun); w.last != 4 || took > 4*answerTime {
+			t.Errorf("%d messages took %v", w.last, took)
 		}
 	})
 }
