@@ -336,9 +336,9 @@ func (l *Log) notBefore(ctx context.Context, sequence uint64) (uint64, error) {
 	return sequence, err
 }
 
-// numberAt returns the number of the record that the message with a sequence belongs to, or that it follows.
+// numberAt returns the number of the record that the message with a sequence belongs to, or that it follows. The message is read whole.
 func (l *Log) numberAt(ctx context.Context, sequence uint64) (number uint64, err error) {
-	err = l.persist(ctx, func(ctx context.Context) error {
+	err = l.persistFrom(ctx, answerTime, func(ctx context.Context) error {
 		m, err := l.stream.GetMsg(ctx, sequence)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			return l.damaged(sequence, errMissing)

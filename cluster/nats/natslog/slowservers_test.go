@@ -115,3 +115,24 @@ func TestBaseIsWrittenToSlowServers(t *testing.T) {
 		}
 	})
 }
+
+// GetMsg has the time of a message that is sent.
+func (s slowStream) GetMsg(ctx context.Context, sequence uint64, _ ...jetstream.GetMsgOpt) (*jetstream.RawStreamMsg, error) {
+	if err := s.wait(ctx, func() {}); err != nil {
+		return nil, err
+	}
+	f := frame{kind: kindRecord, number: sequence, parts: 1}
+	return &jetstream.RawStreamMsg{Sequence: sequence, Data: f.encode()}, nil
+}
+
+// TestRecordIsFoundOnSlowServers has a slow connection, as TestBaseIsWrittenToSlowServers has. The servers answer with whole messages.
+func TestRecordIsFoundOnSlowServers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &Log{cell: "main", stream: slowStream{slowServers: &slowServers{time: answerTime * 3 / 4}}}
+		begun := time.Now()
+		number, err := l.numberAt(t.Context(), 7)
+		if err != nil || number != 7 || time.Since(begun) > answerTime {
+			t.Errorf("the record %d was found after %v: %v", number, time.Since(begun), err)
+		}
+	})
+}
