@@ -219,6 +219,11 @@ func (n *Node) expire() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.expired = true
+	n.stopLocked()
+}
+
+// stopLocked makes the goroutines of all cells end.
+func (n *Node) stopLocked() {
 	for _, c := range n.cells {
 		c.stopLocked()
 	}
@@ -350,7 +355,9 @@ func (n *Node) Close(ctx context.Context) error {
 	n.closing = true
 	n.mu.Unlock()
 	n.edge.close()
-	n.expire()
+	n.mu.Lock()
+	n.stopLocked() // the record has not expired: the planner does not pause
+	n.mu.Unlock()
 	n.running.Wait()
 	n.cancel()
 	<-n.ended

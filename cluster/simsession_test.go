@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,6 +103,44 @@ func TestCloseKeepsTheLease(t *testing.T) {
 			t.Error(err)
 		}
 		w.await(10**simTTL, "taking the last cell", func() bool { return len(next.serves()) == *simCells })
+		w.processes = w.processes[1:]
+		w.endAll()
+	})
+}
+
+// TestPlannerThatClosesPlans closes the planner just after a renewal. Its next renewal does not delay the owners of the cells that it has closed.
+func TestPlannerThatClosesPlans(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newSimulation(t, 1)
+		w.nodeLeases, w.hostTime = true, *simTTL/2
+		w.join()
+		w.join()
+		w.await(time.Hour, "balance", func() bool {
+			s := w.table.now()
+			return w.owners() == 0 && len(s.Members) == 2 && isBalanced(s.Plan, s.Members)
+		})
+		slices.SortFunc(w.processes, func(a, b *simProcess) int { return w.table.order(a.id(), b.id()) })
+		p, next := w.processes[0], w.processes[1]
+		p.node.Host(p.serves()[0]).(*simHost).slow.Store(int64(10 * *simTTL))
+		for w.table.left(p.id()) < *simTTL-time.Millisecond {
+			time.Sleep(time.Millisecond)
+		}
+		p.leave()
+		ended := make(chan error)
+		go func() { ended <- p.node.Close(t.Context()) }()
+		time.Sleep(w.hostTime + *simTTL/ticks)
+		owned := 0
+		for _, owner := range ownersOf(w.table.now().Plan) {
+			if owner == next.id() {
+				owned++
+			}
+		}
+		if owned < *simCells-1 {
+			t.Errorf("the other node owns %d cells, want at least all but the slow one", owned)
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
 		w.processes = w.processes[1:]
 		w.endAll()
 	})

@@ -154,9 +154,10 @@ func (w *baseWriter) flush() error {
 }
 
 // publish publishes the next message after the last one of the same base, so that a repetition after a lost answer is refused.
+// A repetition of a message that is still on its way delays both, so also the first attempt is long.
 func (w *baseWriter) publish(data []byte) error {
 	subject := w.log.baseSubject(w.name)
-	err := w.log.persist(w.ctx, func(ctx context.Context) error {
+	err := w.log.persistFrom(w.ctx, answerTime, func(ctx context.Context) error {
 		ack, err := w.log.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: data},
 			jetstream.WithExpectLastSequencePerSubject(w.last), jetstream.WithRetryAttempts(0))
 		if isRefused(err) { // the answer to an earlier attempt was lost, or the servers have not decided it yet
@@ -335,9 +336,9 @@ func (l *Log) notBefore(ctx context.Context, sequence uint64) (uint64, error) {
 	return sequence, err
 }
 
-// numberAt returns the number of the record that the message with a sequence belongs to, or that it follows.
+// numberAt returns the number of the record that the message with a sequence belongs to, or that it follows. The message is read whole.
 func (l *Log) numberAt(ctx context.Context, sequence uint64) (number uint64, err error) {
-	err = l.persist(ctx, func(ctx context.Context) error {
+	err = l.persistFrom(ctx, answerTime, func(ctx context.Context) error {
 		m, err := l.stream.GetMsg(ctx, sequence)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			return l.damaged(sequence, errMissing)

@@ -169,7 +169,11 @@ const (
 // persist repeats a request for as long as an election may take, while the servers do not answer or have no leader. A request that arrives
 // during an election is lost, so the first attempts are short.
 func (l *Log) persist(ctx context.Context, request func(context.Context) error) error {
-	wait := firstAnswerTime
+	return l.persistFrom(ctx, firstAnswerTime, request)
+}
+
+// persistFrom is persist with another time for the first attempt.
+func (l *Log) persistFrom(ctx context.Context, wait time.Duration, request func(context.Context) error) error {
 	for begun := time.Now(); ; wait = min(wait*5/4, answerTime) {
 		attempt, cancel := context.WithTimeout(ctx, wait)
 		err := request(attempt)
