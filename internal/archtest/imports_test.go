@@ -120,7 +120,7 @@ var testsMayImport = map[string][]string{
 	"chat/openai":      {".", "dohosttest"},
 	"chat/anthropic":   {".", "dohosttest"},
 	"web":              {"dohosttest", "examples/counter"},
-	"cluster":          {"sharedlog/logtest", "agent", "chat", "web", "examples/counter"}, // for agents that ask each other
+	"cluster":          {"sharedlog/dirlog", "sharedlog/logtest", "agent", "chat", "web", "examples/counter"}, // for agents that ask each other
 	"cli":              {"dohosttest", "inbox", "examples/counter", "sharedlog/logtest"},
 
 	"cluster/nats/natslog": {".", "cluster/nats/internal/natstest", "sharedlog/logtest", "examples/counter"},
