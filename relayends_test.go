@@ -101,6 +101,20 @@ func TestRelayWaitsForTheLinkOfLaterSockets(t *testing.T) {
 	})
 }
 
+// TestRelayWaitsForTheLinkOfSocketsAfterDeleteAll has an edge without a link: the object deletes all its data, and accepts another socket later.
+func TestRelayWaitsForTheLinkOfSocketsAfterDeleteAll(t *testing.T) {
+	runProbe(t, &dohost.Handlers[probe]{}, func(t *probeTest) {
+		t.edge.link.Close()
+		t.do(func(ctx context.Context, p *probe) error { return p.st.Storage().DeleteAll(ctx) })
+		time.Sleep(29 * time.Second)
+		t.s = t.connect("/")
+		time.Sleep(2 * time.Second)
+		t.wantSockets(1)
+		time.Sleep(29 * time.Second)
+		t.wantSockets(0)
+	})
+}
+
 // TestRelayDeletesRowsAfterARollback rolls back the event that would delete the rows of received outputs.
 func TestRelayDeletesRowsAfterARollback(t *testing.T) {
 	runProbe(t, &dohost.Handlers[probe]{}, func(t *probeTest) {
