@@ -103,6 +103,7 @@ func (s *State) loadRelay(ctx context.Context, handlers *socket.Handlers) error 
 		r.end()
 		return err
 	}
+	r.trimRest()
 	return nil
 }
 

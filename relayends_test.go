@@ -160,6 +160,30 @@ func TestRelayDeletesRowsAfterTheLastSocket(t *testing.T) {
 	})
 }
 
+// TestRelayDeletesRowsThatTheNextIncarnationLoads ends the incarnation when the end of the last socket is durable, with some of the rows.
+func TestRelayDeletesRowsThatTheNextIncarnationLoads(t *testing.T) {
+	runProbe(t, &dohost.Handlers[probe]{}, func(t *probeTest) {
+		t.broadcast(300, 10)
+		t.fs.OnWrite(func(op, _ string, _ int64) error {
+			if op == "sync" {
+				t.h.Evict(t.edge.id, dohost.EndFence)
+			}
+			return nil
+		})
+		in := dohost.LinkInput{Socket: t.s.number, Number: 2, Closing: &dohost.Closing{Code: 1000}}
+		if err := t.edge.link.Deliver(&in); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		t.fs.OnWrite(nil)
+		t.wantSockets(0)
+		time.Sleep(time.Minute)
+		if n := t.rows(); n != 0 {
+			t.Errorf("%d rows are left", n)
+		}
+	})
+}
+
 // TestRelayOfAClosedThatTakesTooLong ends a socket: its handler keeps the turn for longer than its limit each time.
 func TestRelayOfAClosedThatTakesTooLong(t *testing.T) {
 	runProbe(t, &dohost.Handlers[probe]{OnSocket: &dohost.SocketHandlers[probe]{Timeout: time.Second}}, func(t *probeTest) {
