@@ -103,6 +103,7 @@ func (s *State) loadRelay(ctx context.Context, handlers *socket.Handlers) error 
 		r.end()
 		return err
 	}
+	r.trimRest()
 	return nil
 }
 
@@ -194,6 +195,9 @@ func (r *relay) forget() {
 	clear(r.sockets)
 	clear(r.counts)
 	clear(r.slow)
+	for edge := range r.timers {
+		r.stopTimerLocked(edge)
+	}
 	r.mu.Unlock()
 	for _, s := range all {
 		s.conn.Forget()
@@ -206,9 +210,6 @@ func (r *relay) end() {
 	if !r.ended {
 		r.ended = true
 		close(r.done)
-	}
-	for _, t := range r.timers {
-		t.Stop()
 	}
 	links := slices.Collect(maps.Values(r.links))
 	clear(r.links)

@@ -101,6 +101,20 @@ func TestRelayWaitsForTheLinkOfLaterSockets(t *testing.T) {
 	})
 }
 
+// TestRelayWaitsForTheLinkOfSocketsAfterDeleteAll has an edge without a link: the object deletes all its data, and accepts another socket later.
+func TestRelayWaitsForTheLinkOfSocketsAfterDeleteAll(t *testing.T) {
+	runProbe(t, &dohost.Handlers[probe]{}, func(t *probeTest) {
+		t.edge.link.Close()
+		t.do(func(ctx context.Context, p *probe) error { return p.st.Storage().DeleteAll(ctx) })
+		time.Sleep(29 * time.Second)
+		t.s = t.connect("/")
+		time.Sleep(2 * time.Second)
+		t.wantSockets(1)
+		time.Sleep(29 * time.Second)
+		t.wantSockets(0)
+	})
+}
+
 // TestRelayDeletesRowsAfterARollback rolls back the event that would delete the rows of received outputs.
 func TestRelayDeletesRowsAfterARollback(t *testing.T) {
 	runProbe(t, &dohost.Handlers[probe]{}, func(t *probeTest) {
@@ -140,6 +154,30 @@ func TestRelayDeletesRowsAfterTheLastSocket(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
+		if n := t.rows(); n != 0 {
+			t.Errorf("%d rows are left", n)
+		}
+	})
+}
+
+// TestRelayDeletesRowsThatTheNextIncarnationLoads ends the incarnation when the end of the last socket is durable, with some of the rows.
+func TestRelayDeletesRowsThatTheNextIncarnationLoads(t *testing.T) {
+	runProbe(t, &dohost.Handlers[probe]{}, func(t *probeTest) {
+		t.broadcast(300, 10)
+		t.fs.OnWrite(func(op, _ string, _ int64) error {
+			if op == "sync" {
+				t.h.Evict(t.edge.id, dohost.EndFence)
+			}
+			return nil
+		})
+		in := dohost.LinkInput{Socket: t.s.number, Number: 2, Closing: &dohost.Closing{Code: 1000}}
+		if err := t.edge.link.Deliver(&in); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		t.fs.OnWrite(nil)
+		t.wantSockets(0)
+		time.Sleep(time.Minute)
 		if n := t.rows(); n != 0 {
 			t.Errorf("%d rows are left", n)
 		}

@@ -224,9 +224,14 @@ func (r *relay) trim(ctx context.Context, st *State) {
 	})
 }
 
-// trimUnused deletes outputs after the end of a socket. After the last one no other event would, so it sends one if outputs are left.
+// trimUnused deletes outputs after the end of a socket.
 func (r *relay) trimUnused(ctx context.Context, st *State) {
 	r.trim(ctx, st)
+	r.trimRest()
+}
+
+// trimRest sends an event that deletes outputs if the object has outputs and no sockets: no other event would delete them.
+func (r *relay) trimRest() {
 	r.mu.Lock()
 	left := len(r.sockets) == 0 && len(r.outputs) > 0
 	r.mu.Unlock()
