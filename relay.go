@@ -86,10 +86,7 @@ func (s *State) relay() *relay { return s.host().relays.of(s.ID()) }
 func (s *State) loadRelay(ctx context.Context, handlers *socket.Handlers) error {
 	h := s.host()
 	if r := s.relay(); r != nil {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.epoch, r.last = s.Epoch(), 0
-		return nil
+		return h.relays.pass(ctx, r, s.Epoch())
 	}
 	r := &relay{
 		host: h, id: s.ID(), handlers: handlers, done: make(chan struct{}), sockets: map[RelayedSocket]*relayed{}, links: map[string]*SocketLink{},

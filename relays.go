@@ -75,6 +75,19 @@ func (rs *relays) add(ctx context.Context, r *relay) error {
 	return nil
 }
 
+// pass gives a relay that has stayed to an incarnation, unless the incarnation has ended: the relay may be the next one's by then.
+func (rs *relays) pass(ctx context.Context, r *relay, epoch Epoch) error {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if err := alive(ctx, runtime.StateOf(ctx, seal.New())); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.epoch, r.last = epoch, 0
+	return nil
+}
+
 // ended is called when an incarnation has ended, before the next one begins. After an eviction for being idle or to save memory the
 // relay stays, since its rows are as it knows them.
 func (rs *relays) ended(id ID, why *Fenced) {
@@ -83,6 +96,13 @@ func (rs *relays) ended(id ID, why *Fenced) {
 		return
 	}
 	rs.drop(r)
+}
+
+// isOf reports whether an incarnation has the relay.
+func (r *relay) isOf(e Epoch) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.epoch == e
 }
 
 // drop removes and ends a relay.
@@ -120,7 +140,7 @@ func (c *Class) loadsRelays() {
 		}
 		o, err := construct(ctx, rt)
 		if err != nil {
-			if r := s.relay(); r != nil && !r.inUse() {
+			if r := s.relay(); r != nil && r.isOf(s.Epoch()) && !r.inUse() {
 				s.host().relays.drop(r)
 			}
 		}
