@@ -6,10 +6,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -232,16 +234,22 @@ func start(tb testing.TB, variable, value string) (*exec.Cmd, *bufio.Scanner, er
 	return cmd, lines, nil
 }
 
-// FreePorts returns different ports of loopback that are free now.
+// FreePorts returns different ports of loopback that are free now. They are below the ports that systems give to outgoing connections. With
+// one of these ports, a server that dials another server before that listens can get the same port for its own end, be connected to itself,
+// and keep the other server from listening.
 func FreePorts(tb testing.TB, n int) (ports []int) {
 	tb.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	for attempts := 0; len(ports) < n; attempts++ {
+		port := 15_000 + rand.IntN(15_000)
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err != nil {
-			tb.Fatal(err)
+			if attempts > 100*n {
+				tb.Fatal(err)
+			}
+			continue
 		}
 		defer l.Close() // after all ports are known, so that they differ
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		ports = append(ports, port)
 	}
 	return ports
 }
