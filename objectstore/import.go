@@ -20,7 +20,7 @@ var (
 	ErrStream = errkind.New(errkind.ErrDamaged, "not a complete export")
 )
 
-// importChunk is the size in bytes at which the importer commits a batch. Its last row may exceed it.
+// importChunk bounds the bytes of rows in a record of an import. The last row may exceed it.
 const importChunk = 512 << 10
 
 // Import creates the object id from a stream that Export wrote; the exported object may have had another ID. Its

@@ -24,8 +24,8 @@ type AsyncOutput interface {
 	ReleaseAsync(done func())
 }
 
-// maxReleaseLoop bounds the passes in which a goroutine continues with outputs that were emitted during its release. Then the
-// committer continues, so that no caller releases the outputs of others without end.
+// maxReleaseLoop bounds the passes of a goroutine over outputs that were emitted during its release. Then the committer continues,
+// so that no caller releases the outputs of others without end.
 const maxReleaseLoop = 64
 
 // releaseLoop releases the outputs that may leave. The caller has set r.releasing and holds no lock.
