@@ -27,8 +27,8 @@ type commands struct {
 	Show      showCmd      `cmd:"" help:"Show the state of an object without waking it."`
 	Pins      pinsCmd      `cmd:"" help:"Show why an object is in memory."`
 	Cancel    cancelCmd    `cmd:"" help:"Cancel a fiber, a schedule or a queue item of an object."`
-	Retry     retryCmd     `cmd:"" help:"Run a failed fiber or a dead letter of an object again."`
-	Delete    deleteCmd    `cmd:"" help:"Delete an ended fiber or a dead letter of an object."`
+	Retry     retryCmd     `cmd:"" help:"Run an item of an object again, such as a failed or interrupted fiber, a dead letter, or a failed task of a pool."`
+	Delete    deleteCmd    `cmd:"" help:"Delete an item of an object, such as an ended fiber, a dead letter, or an ended task of a pool."`
 	Approvals approvalsCmd `cmd:"" help:"List the tool calls and the exhausted budgets of an agent that wait for an approval, or its audit log."`
 	Approve   approveCmd   `cmd:"" help:"Approve a tool call of a chat agent, or a grant for an exhausted budget."`
 	Deny      denyCmd      `cmd:"" help:"Refuse a tool call of a chat agent, or a grant for an exhausted budget."`
