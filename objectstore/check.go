@@ -19,6 +19,8 @@ type Problem struct {
 // String returns one line.
 func (p Problem) String() string {
 	switch {
+	case p.Key == nil && p.Object == (ID{}):
+		return p.Detail
 	case p.Key == nil:
 		return fmt.Sprintf("%s: %s", p.Object, p.Detail)
 	case p.Object == (ID{}):

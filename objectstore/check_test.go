@@ -118,3 +118,16 @@ func TestCheckCounts(t *testing.T) {
 		t.Errorf("counted %+v", got)
 	}
 }
+
+func TestProblemNamesObjectAndKey(t *testing.T) {
+	for want, p := range map[string]Problem{
+		"no host record":       {Detail: "no host record"},
+		`key "k": is bad`:      {Key: []byte("k"), Detail: "is bad"},
+		"c/a: is bad":          {Object: ID{"c", "a"}, Detail: "is bad"},
+		`c/a: key "k": is bad`: {Object: ID{"c", "a"}, Key: []byte("k"), Detail: "is bad"},
+	} {
+		if got := p.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -37,7 +37,10 @@ func (in *importStream) bytes(limit int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n < 0 || n > limit {
+	if n < 0 {
+		return nil, errors.New("a field is nil")
+	}
+	if n > limit {
 		return nil, &LimitError{What: "field", Size: n, Limit: limit}
 	}
 	b := make([]byte, n)
