@@ -1,6 +1,7 @@
 package objectstore
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -129,5 +130,27 @@ func TestProblemNamesObjectAndKey(t *testing.T) {
 		if got := p.String(); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+}
+
+// TestCheckEndsWithAnErrorOfASlot checks an index entry whose slot cannot be read for another reason than damage: the snapshot is closed.
+func TestCheckEndsWithAnErrorOfASlot(t *testing.T) {
+	s := open(t, NewMemFS(), Options{})
+	o := s.live("c", "a")
+	o.SetSlot(Slot{Due: due(1)})
+	o.commit(t)
+	sn := s.snapshot(t)
+	w, err := sn.walk([]byte{keyAlarm}, []byte{keyAlarm + 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	if ok, err := w.first(); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	sn.Close()
+	c := &checker{sn: sn, w: w, report: func(p Problem) { t.Error(p) }}
+	if err := c.key(); !errors.Is(err, ErrFenced) {
+		t.Errorf("the check continues: %v", err)
 	}
 }

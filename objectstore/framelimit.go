@@ -38,7 +38,7 @@ func (s *Store) readFrameLimit() (l frameLimit, ok bool, err error) {
 	if ok && err == nil {
 		l, err = decodeFrameLimit(v)
 	}
-	if err != nil && !damagedFrame(err) {
+	if err != nil && !damagedRecord(err) {
 		return l, false, fmt.Errorf("reading the limit of frames: %w", err)
 	}
 	return l, ok && err == nil, nil

@@ -30,8 +30,8 @@ const (
 type Options struct {
 	// FS is the file system of the store. Nil means the disk.
 	FS *FS
-	// Logger gets the engine's messages. Its handler is called on goroutines of its own, and loses a message if it
-	// panics. Nil discards them.
+	// Logger gets the store's and the engine's messages. Its handler is called on goroutines of its own. A message is lost if the
+	// handler panics on it, and messages are dropped while a call takes longer than a second. Nil discards all messages.
 	Logger *slog.Logger
 	// Cache is the least size of the block cache in bytes. The cache also uses the memory of four memtables, as far as they do not use
 	// it. Zero means 64 MiB.

@@ -235,7 +235,7 @@ func (sh *shipper) compare(at *frame.Position) error {
 		func(f *frame.Frame) frame.Sum { return f.Prev },
 	} {
 		f, ok, err := s.frameOf(at.Number + uint64(i))
-		if err != nil && !damagedFrame(err) {
+		if err != nil && !damagedRecord(err) {
 			return err
 		}
 		if ok && sum(&f) != at.Sum {
@@ -245,8 +245,8 @@ func (sh *shipper) compare(at *frame.Position) error {
 	return nil
 }
 
-// damagedFrame reports whether the error is of a frame that the store has and cannot read.
-func damagedFrame(err error) bool { return errors.Is(err, ErrDamaged) || errors.Is(err, ErrFormat) }
+// damagedRecord reports whether the error is of a record of this package, such as a frame or a slot, that the store has and cannot read.
+func damagedRecord(err error) bool { return errors.Is(err, ErrDamaged) || errors.Is(err, ErrFormat) }
 
 // frameOf returns the frame of a record, if the store still has it. With an error ok is false.
 func (s *Store) frameOf(number uint64) (f frame.Frame, ok bool, err error) {

@@ -37,7 +37,7 @@ func (sh *shipper) read() error {
 	var broken error // the reason why the next frame cannot follow
 	for v, err := range frames(sh.at.Number+1, made) {
 		switch {
-		case err != nil && !damagedFrame(err):
+		case err != nil && !damagedRecord(err):
 			return fmt.Errorf("reading frames: %w", err)
 		case err != nil && !sh.pointReads:
 			sh.pointReads = true
