@@ -140,7 +140,7 @@ func (c *decideCmd) do(ctx context.Context, out io.Writer, a dohost.Action, done
 	return err
 }
 
-// item returns the call or the question with the id of the command. Its digest makes the decision apply to the present input of a call alone.
+// item returns the call or the question with the id of the command. With its digest, the decision applies only to the present input of a call.
 func (c *decideCmd) item(ctx context.Context) (item dohost.Resource, err error) {
 	var found []dohost.Resource
 	for _, kind := range decidedKinds {

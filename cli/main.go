@@ -92,8 +92,8 @@ var ErrReported = errors.New("reported")
 // exits: see [App.Main].
 func Main(classes ...dohost.Class) { App{Classes: classes}.Main() }
 
-// Main runs the command that the arguments of the process name, and exits: with 2 if the arguments cannot be parsed, or the flags of one of
-// App.Commands are declared wrongly; with 1 if the command failed, also if it refuses the value of a flag; and otherwise with 0.
+// Main runs the command that the arguments of the process name, and exits. The status is 2 if the arguments cannot be parsed, or the flags of
+// one of App.Commands are declared wrongly; 1 if the command fails, for instance because it refuses a flag that could be parsed; and otherwise 0.
 func (a App) Main() {
 	os.Exit(a.Run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

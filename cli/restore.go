@@ -18,7 +18,8 @@ import (
 	"github.com/dohost/dohost/internal/adminapi"
 )
 
-// checkShip returns an error for a folder of records, in a flag, that is part of the store, or the other way round, also by symbolic links.
+// checkShip returns an error if the folder of a flag, which has records, is within the folder of the store or contains it. It follows symbolic
+// links.
 func checkShip(flag, ship, data string) error {
 	if ship == "" {
 		return nil

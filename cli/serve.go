@@ -128,7 +128,7 @@ func (c *serveCmd) check() error {
 type server struct {
 	std       stdio
 	questions questions
-	// classes are those that the public listener serves.
+	// classes are the classes that the public listener serves.
 	classes []string
 	// supervised is set if another process restarts this one.
 	supervised bool
