@@ -148,7 +148,7 @@ func adminOf(node *cluster.Node) *web.Cells {
 	}
 }
 
-// openTime is the assumed maximum of the time in which a host opens: it reads the last base and the records since.
+// openTime is the assumed maximum of the time for opening a host: it may read the last base and the records since.
 const openTime = 30 * time.Second
 
 // drainTime is the time that other nodes have to take all cells, in addition to the time of the handlers.

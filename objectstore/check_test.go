@@ -133,7 +133,7 @@ func TestProblemNamesObjectAndKey(t *testing.T) {
 	}
 }
 
-// TestCheckEndsWithAnErrorOfASlot checks an index entry whose slot cannot be read for another reason than damage: the snapshot is closed.
+// TestCheckEndsWithAnErrorOfASlot checks an index entry with a slot that cannot be read, without damage: the snapshot is closed.
 func TestCheckEndsWithAnErrorOfASlot(t *testing.T) {
 	s := open(t, NewMemFS(), Options{})
 	o := s.live("c", "a")
