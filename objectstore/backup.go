@@ -9,7 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Backup writes a copy of the durable state to dir, which must be absent or empty. No record is made until it is done.
+// Backup writes a copy of the durable state to dir, which must be absent or empty. No record is made while the database is copied.
 // On the file system of the store most of the copy is hard links; on another one all files are copied. The copy is a
 // store that is marked as a copy: the first host that opens it draws a new fork for it. A backup that was interrupted is
 // no store. The mark of a clean end is not part of it.

@@ -70,8 +70,8 @@ func (b *bases) grown(total int64) {
 	}
 }
 
-// due reports whether the records since the newest base exceed its size plus BaseAfter. So the bases have at most as many bytes as
-// the records, and a host that restores a base reads about twice its size plus BaseAfter.
+// due reports whether the records since the newest base exceed its size plus BaseAfter. A base grows by at most the records before it, so
+// the bases have less than twice as many bytes as the records. A host that restores a base reads about twice its size plus BaseAfter.
 func (b *bases) due() bool { return b.since(b.have.Load()) > b.after+b.size.Load() }
 
 // run writes bases and purges until the lease or the store ends.

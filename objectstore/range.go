@@ -17,8 +17,8 @@ type Range struct {
 	prefix []byte // of all keys of the object
 	bad    error  // the ID is not allowed: commits are refused
 
-	// undurable is the size of filling and inflight against the limits. It grows with mu held. When a layer has become durable or was
-	// dropped, it is reduced without mu.
+	// undurable is the size of filling and inflight against the limits. A commit changes it with mu held. It is reduced without mu when a
+	// layer has become durable or was dropped.
 	undurable atomic.Int64
 
 	// mu guards the rest. It is taken before queue.mu, and never held during I/O or while an output is released. Its
