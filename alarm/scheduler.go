@@ -240,8 +240,8 @@ func (s *Scheduler) hold(e *alarmEntry, d time.Duration) {
 	s.held[e.ID] = e
 }
 
-// unhold queues the entries that have been held long enough.
-func (s *Scheduler) unhold() {
+// queueHeld queues the entries that have been held long enough.
+func (s *Scheduler) queueHeld() {
 	for id, e := range s.held {
 		if !time.Now().Before(e.until) {
 			delete(s.held, id)
@@ -284,7 +284,7 @@ func (s *Scheduler) failed(err error) {
 // deliver sends out the due alarms.
 func (s *Scheduler) deliver() {
 	s.queueStartAlarms()
-	s.unhold()
+	s.queueHeld()
 	now := s.now()
 	for e := s.nextDue(now); e != nil; e = s.nextDue(now) {
 		s.remove(e.ID)

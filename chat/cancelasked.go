@@ -59,7 +59,7 @@ func (k *askedRequests) cancelAsked(ctx context.Context, request string, unsure 
 func (k *askedRequests) cancelWaiting(ctx context.Context, w *waitingRow) error {
 	var m Message
 	err := dohost.Transaction(ctx, func(ctx context.Context) (err error) {
-		if err := k.giveUpAddress(ctx, w, "the caller has cancelled the request"); err != nil {
+		if err := k.failAddress(ctx, w, "the caller has cancelled the request"); err != nil {
 			return err
 		}
 		queued, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{Index: "open", Where: func(r replyRow) bool {

@@ -300,8 +300,8 @@ func (k *toolCalls) expireExternal(ctx context.Context, row callRow, most time.D
 // expiredCallText is the error of a call that was not completed within its time.
 const expiredCallText = "The call was not completed in time. Whether it took effect is not known."
 
-// handedOver records that Run has returned. An asynchronous call gets its result for the model.
-func (run *toolRun) handedOver(ctx context.Context, a *answerRun, out any) error {
+// runReturned records that Run has returned. An asynchronous call gets its result for the model.
+func (run *toolRun) runReturned(ctx context.Context, a *answerRun, out any) error {
 	p, ok := a.l.call(run.call.ID)
 	if !ok || uimessage.HasResult(p) {
 		return nil // Complete was faster
@@ -311,7 +311,7 @@ func (run *toolRun) handedOver(ctx context.Context, a *answerRun, out any) error
 	case !row.Async && out != nil:
 		return run.sendResult(ctx, a, nil, errors.New("the tool is external, but its Run has returned a result"))
 	case !row.Async:
-		return a.l.apply(ctx, run.call.ID, callHandedOver(time.Now().UnixMilli()))
+		return a.l.apply(ctx, run.call.ID, callExternal(time.Now().UnixMilli()))
 	case out == nil:
 		out = queuedAnswer(&row).Output
 	}

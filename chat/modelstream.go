@@ -216,7 +216,7 @@ func (a *answerRun) stream(
 	return receive(ctx, p, &modelRequest{ask: ask, usage: &usageCall{
 		meter: a.l.meter(), resumes: resumes, suspends: true, step: a.l.stream.Steps(), retry: a.l.retryNoSpace, pause: usagePause,
 		withChunks: true,
-		hold:       func(ctx context.Context, do func(context.Context) error) error { return do(ctx) },
+		withTurn:   func(ctx context.Context, do func(context.Context) error) error { return do(ctx) },
 	}, save: func(v any) error {
 		return a.l.retryNoSpace(ctx, func() error { return a.r.SaveCheckpoint(ctx, v) })
 	}, each: func(c Chunk) error {

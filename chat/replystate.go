@@ -74,8 +74,8 @@ func callBegun(t *Tool, key string, equal uint64, now int64) callEvent {
 	}
 }
 
-// callHandedOver is the event of a call that another party runs.
-func callHandedOver(now int64) callEvent {
+// callExternal is the event of a call that another party runs.
+func callExternal(now int64) callEvent {
 	return func(r callRow) callRow { return r.in(CallExternal, now) }
 }
 

@@ -62,7 +62,7 @@ const stoppedReplyText = "The reply of the agent %v was stopped."
 // keepAddress stores the return address of a message, unless the message was deleted at the end of its reply: see trim.
 func (k *askedRequests) keepAddress(ctx context.Context, w *waitingRow) error {
 	if _, stored, err := messages.Get(ctx, k.store(), w.Message); err != nil || !stored {
-		return errors.Join(err, k.giveUpAddress(ctx, w, deletedText))
+		return errors.Join(err, k.failAddress(ctx, w, deletedText))
 	}
 	return waitingRows.Put(ctx, k.store(), *w)
 }
@@ -104,7 +104,7 @@ func (k *askedRequests) notContinued(ctx context.Context, message string) error 
 	}
 	r, stored, err := messages.Get(ctx, k.store(), message)
 	if err != nil || !stored {
-		return errors.Join(err, k.giveUpAddress(ctx, &w.Value, deletedText))
+		return errors.Join(err, k.failAddress(ctx, &w.Value, deletedText))
 	}
 	m, err := r.Message()
 	if err != nil {
@@ -118,7 +118,7 @@ func (k *askedRequests) notContinued(ctx context.Context, message string) error 
 	case later:
 		return nil
 	case uimessage.CallsInLastStep(&m): // the model has not used the results
-		return k.giveUpAddress(ctx, &w.Value, "its reply was not continued")
+		return k.failAddress(ctx, &w.Value, "its reply was not continued")
 	}
 	if _, err := waitingRows.Delete(ctx, k.store(), message); err != nil {
 		return err
@@ -126,8 +126,8 @@ func (k *askedRequests) notContinued(ctx context.Context, message string) error 
 	return k.deliverText(ctx, &w.Value.Address, m.PlainText())
 }
 
-// giveUpAddress delivers an error to the return address of a message.
-func (k *askedRequests) giveUpAddress(ctx context.Context, w *waitingRow, why string) error {
+// failAddress delivers an error to the return address of a message.
+func (k *askedRequests) failAddress(ctx context.Context, w *waitingRow, why string) error {
 	if _, err := waitingRows.Delete(ctx, k.store(), w.Message); err != nil {
 		return err
 	}
@@ -135,12 +135,12 @@ func (k *askedRequests) giveUpAddress(ctx context.Context, w *waitingRow, why st
 	return k.startDelivery(ctx, &w.Address, Completion{Error: text})
 }
 
-// deletedText is the reason for giving up the address of a deleted message.
+// deletedText is the reason in the error for the return address of a deleted message.
 const deletedText = "its message was deleted"
 
-// giveUpDeleted gives up the addresses of deleted messages, in the batch of the deletion: another message with the id of a deleted
-// one must not become the answer.
-func (k *askedRequests) giveUpDeleted(ctx context.Context) error {
+// failDeletedAddresses delivers an error to the return address of each deleted message, in the batch of the deletion: another message with
+// the id of a deleted message must not become the answer.
+func (k *askedRequests) failDeletedAddresses(ctx context.Context) error {
 	all, err := waitingRows.List(ctx, k.store(), nil)
 	for _, w := range all {
 		if err != nil {
@@ -148,7 +148,7 @@ func (k *askedRequests) giveUpDeleted(ctx context.Context) error {
 		}
 		var stored bool
 		if _, stored, err = messages.Get(ctx, k.store(), w.Value.Message); err == nil && !stored {
-			err = k.giveUpAddress(ctx, &w.Value, deletedText)
+			err = k.failAddress(ctx, &w.Value, deletedText)
 		}
 	}
 	return err
@@ -192,7 +192,7 @@ func (k *askedRequests) clearAddresses(ctx context.Context) error {
 	all, err := waitingRows.List(ctx, k.store(), nil)
 	for _, w := range all {
 		if err == nil {
-			err = k.giveUpAddress(ctx, &w.Value, "its conversation was deleted")
+			err = k.failAddress(ctx, &w.Value, "its conversation was deleted")
 		}
 	}
 	return err

@@ -204,11 +204,11 @@ func (k *storedMessages) deleteMessages(ctx context.Context, ids ...string) erro
 	return k.messagesDeleted(ctx, calls, err)
 }
 
-// messagesDeleted continues a deletion, in its batch: it gives up the return addresses of the messages, and cancels the tasks of
+// messagesDeleted continues a deletion, in its batch: it delivers an error to the return addresses of the messages, and cancels the tasks of
 // their calls.
 func (k *storedMessages) messagesDeleted(ctx context.Context, calls deletedCalls, err error) error {
 	if err == nil {
-		err = k.asked.giveUpDeleted(ctx)
+		err = k.asked.failDeletedAddresses(ctx)
 	}
 	for _, r := range calls.tasks {
 		if err == nil {

@@ -274,7 +274,7 @@ func (rs *toolRuns) run(task context.Context, run *toolRun) error {
 	case inner.Err() != nil && errors.Is(context.Cause(inner), errToolTimeout):
 		out, failed = nil, run.lateError()
 	case run.tool.External != nil && failed == nil:
-		return run.handedOver(ctx, rs.a, out)
+		return run.runReturned(ctx, rs.a, out)
 	}
 	return run.sendResult(ctx, rs.a, out, failed)
 }

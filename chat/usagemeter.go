@@ -73,7 +73,7 @@ const (
 	usageEvery       = 128
 )
 
-// usageCall is the record of one call of a model. Its methods need the turn, or a context for hold.
+// usageCall is the record of one call of a model. Its methods need the turn, or a context for withTurn.
 type usageCall struct {
 	*meter
 	// resumes is set if the call continues an answer: see ResumableModel.
@@ -82,8 +82,8 @@ type usageCall struct {
 	// pause is the time from a change of the row to the next: see usagePause. withChunks is set if each chunk has a batch.
 	pause      time.Duration
 	withChunks bool
-	// hold calls a function with the turn.
-	hold func(ctx context.Context, do func(context.Context) error) error
+	// withTurn calls a function with the turn.
+	withTurn func(ctx context.Context, do func(context.Context) error) error
 	// retry repeats a function while there is no space on the disk.
 	retry func(ctx context.Context, do func() error) error
 
@@ -181,7 +181,7 @@ func (u *usageCall) continueRow(ctx context.Context) (ok bool, err error) {
 
 // write calls a function that writes, with the turn, as soon as there is space on the disk.
 func (u *usageCall) write(ctx context.Context, do func(context.Context) error) error {
-	return u.retry(ctx, func() error { return u.hold(ctx, do) })
+	return u.retry(ctx, func() error { return u.withTurn(ctx, do) })
 }
 
 // amounts returns the amounts of the call now.
@@ -260,7 +260,7 @@ func (u *usageCall) withStoreTime(ctx context.Context) (context.Context, context
 // storeNow writes the row, unless the disk is full: the model continues to answer.
 func (u *usageCall) storeNow(ctx context.Context) error {
 	u.tried = time.Now()
-	err := u.hold(ctx, func(ctx context.Context) error { return u.store(ctx, ModelCallRunning) })
+	err := u.withTurn(ctx, func(ctx context.Context) error { return u.store(ctx, ModelCallRunning) })
 	if noSpace(err) {
 		return nil
 	}
@@ -308,12 +308,12 @@ func (u *usageCall) end(ctx context.Context, failed error) error {
 		}
 	}
 	store := func(ctx context.Context) error { return u.store(ctx, o) }
-	err := u.hold(context.WithoutCancel(ctx), store)
+	err := u.withTurn(context.WithoutCancel(ctx), store)
 	if noSpace(err) && ctx.Err() == nil {
 		err = u.write(ctx, store)
 	}
 	if err != nil && (ctx.Err() != nil || errors.Is(err, ErrReplyOver)) && !errors.Is(err, dohost.ErrFenced) {
-		err = u.hold(context.WithoutCancel(ctx), func(ctx context.Context) error { return u.storeLater(ctx, store) })
+		err = u.withTurn(context.WithoutCancel(ctx), func(ctx context.Context) error { return u.storeLater(ctx, store) })
 	}
 	if p := u.panicked; p != nil {
 		u.panicked = nil

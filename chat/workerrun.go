@@ -197,11 +197,11 @@ func (r *workerRun) onChunk(ctx context.Context, c Chunk) error {
 	if call == nil {
 		return nil
 	}
-	return r.hold(ctx, func(ctx context.Context) error { return call(ctx, c) })
+	return r.withTurn(ctx, func(ctx context.Context) error { return call(ctx, c) })
 }
 
-// hold calls a function with the turn. The operation of a recorded answer has no turn.
-func (r *workerRun) hold(ctx context.Context, do func(context.Context) error) error {
+// withTurn calls a function with the turn. The operation of a recorded answer has no turn.
+func (r *workerRun) withTurn(ctx context.Context, do func(context.Context) error) error {
 	if r.worker.durable {
 		return dohost.HoldTurn(ctx, do)
 	}
@@ -210,7 +210,7 @@ func (r *workerRun) hold(ctx context.Context, do func(context.Context) error) er
 
 // usage returns the record of a call of the model.
 func (r *workerRun) usage(ctx context.Context) *usageCall {
-	return &usageCall{meter: workerMeter(ctx, r.agent, r.st, r.worker), hold: r.hold, retry: retryNoSpace, pause: workerUsagePause}
+	return &usageCall{meter: workerMeter(ctx, r.agent, r.st, r.worker), withTurn: r.withTurn, retry: retryNoSpace, pause: workerUsagePause}
 }
 
 // failed returns the error of a run that ends with a step; nil if the run continues, or ends with a valid answer.

@@ -14,8 +14,8 @@ import (
 	"github.com/dohost/dohost/internal/adminapi"
 )
 
-// decidedKinds are the kinds of the items that these commands decide, and loggedKinds those of the audit logs. In both lists the first kind is that
-// of chat agents, and the second that of agents with an inbox.
+// decidedKinds are the kinds of the items that these commands decide, and loggedKinds the kinds of the entries of audit logs. In both lists the
+// first kind is of chat agents, and the second of agents with an inbox.
 var (
 	decidedKinds = []string{callKind, "budget"}
 	loggedKinds  = []string{"approval", "budget-event"}
@@ -30,7 +30,7 @@ type approvalsCmd struct {
 	jsonFlag
 	Object objectID `arg:"" name:"class/name" help:"The agent."`
 	Log    bool     `help:"List the audit log instead, the newest decision first."`
-	Limit  int      `default:"100" help:"List at most that many."`
+	Limit  int      `default:"100" help:"List at most this many items of each kind (${default})."`
 }
 
 // Run is the command.
@@ -86,9 +86,9 @@ type decideCmd struct {
 	actorFlags
 }
 
-// actorFlags are the facts of the audit log about a person that decides.
+// actorFlags are the entries of the audit log about the deciding person.
 type actorFlags struct {
-	Actor  string `placeholder:"NAME" help:"The person that decides, for the audit log. The default is the name of the user of this process."`
+	Actor  string `placeholder:"NAME" help:"Name of the deciding person, for the audit log. The default is the name of the user of this process."`
 	Reason string `help:"The reason, for the audit log."`
 }
 
@@ -140,7 +140,7 @@ func (c *decideCmd) do(ctx context.Context, out io.Writer, a dohost.Action, done
 	return err
 }
 
-// item returns the call or the question with the id of the command. Its digest makes the decision apply to the present input of a call alone.
+// item returns the call or the question with the id of the command. With its digest, the decision applies only to the present input of a call.
 func (c *decideCmd) item(ctx context.Context) (item dohost.Resource, err error) {
 	var found []dohost.Resource
 	for _, kind := range decidedKinds {

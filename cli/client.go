@@ -37,7 +37,7 @@ func (f *hostFlags) base() (string, error) {
 	}
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil || port == "" {
-		return "", fmt.Errorf("--admin %s: want host:port, such as 127.0.0.1:8788", f.Admin)
+		return "", fmt.Errorf("--admin %s: want host:port, such as 127.0.0.1:8788, a URL, or unix:PATH", f.Admin)
 	}
 	if host == "" {
 		addr = net.JoinHostPort("localhost", port)

@@ -22,7 +22,7 @@ type daemonCmd struct {
 	Command []string `arg:"" passthrough:"" help:"Program and arguments, after --, as for dohost work."`
 }
 
-// workerStopTime is the time between SIGTERM and SIGKILL for a worker, whose command has stopTime, and which then calls the pool.
+// workerStopTime is the time between SIGTERM and SIGKILL for a worker: its command has stopTime, and then the worker calls the pool.
 const workerStopTime = stopTime + 15*time.Second
 
 // Run is the command.
@@ -69,8 +69,9 @@ type daemon struct {
 	std     stdio
 }
 
-// run runs a worker until it ends, and stops it when ctx ends. In the end it kills the process groups of the worker and of the worker's command:
-// the command of a worker that was killed does not run concurrently with that of the next one. The worker's standard input ends with this process.
+// run runs a worker until it ends, and stops it when ctx ends. Then it kills the process groups of the worker and of the worker's command, so
+// the command of a killed worker does not run concurrently with the command of the next worker. The worker's standard input ends with this
+// process.
 func (d *daemon) run(ctx context.Context, p pool.Process) error {
 	cmd := exec.CommandContext(ctx, d.command[0], d.command[1:]...)
 	cmd.Env = append(os.Environ(), "DOHOST_POOL="+d.url, "DOHOST_ROLE="+p.Role, connEnv+"="+p.Conn)

@@ -4,7 +4,7 @@ package cli
 
 import "syscall"
 
-// maxFiles is the number of files that the process may open.
+// maxFiles is the number of files that the process may open; maxConns if the limit cannot be read.
 func maxFiles() uint64 {
 	var l syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l) != nil {

@@ -38,7 +38,7 @@ func (m *endMode) UnmarshalText(text []byte) (err error) {
 type chaosFlags struct {
 	ChaosEvict string `env:"DOHOST_CHAOS_EVICT" placeholder:"200ms|0.02" help:"End incarnations at random: after this time on average, or with this chance per place. Off if empty or 0."`
 	ChaosAt    string `env:"DOHOST_CHAOS_AT" placeholder:"PLACE,..." help:"End incarnations only at these places."`
-	ChaosMode  string `env:"DOHOST_CHAOS_MODE" default:"fence" placeholder:"MODE" help:"How to end incarnations: fence, restart or crash. A crash also loses writes that are not on their way to the disk."`
+	ChaosMode  string `env:"DOHOST_CHAOS_MODE" default:"fence" placeholder:"MODE" help:"How to end incarnations: fence, restart or crash (${default}). A crash also loses writes that are not on their way to the disk."`
 	ChaosSeed  uint64 `env:"DOHOST_CHAOS_SEED" placeholder:"N" help:"Seed of the random choices. Zero chooses a random seed."`
 }
 
@@ -59,7 +59,7 @@ func checkFilled(flag, env, value string) error {
 	return nil
 }
 
-// checkFolder returns an error if a flag names a file that is not a folder. The folder need not exist.
+// checkFolder returns an error if the path of a flag is a file and not a folder. The folder may be absent.
 func checkFolder(flag, path string) error {
 	if info, err := os.Stat(path); err == nil && !info.IsDir() {
 		return fmt.Errorf("%s %s: it is not a folder", flag, path)
@@ -131,7 +131,11 @@ func (f *accessFlags) allow(flag, addr, tokenFlag, tokenFile string) error {
 		return nil
 	}
 	if _, _, err := net.SplitHostPort(addr); err != nil {
-		return fmt.Errorf("%s %s: want host:port: %w", flag, addr, err)
+		want := "host:port"
+		if flag == "--admin" {
+			want = "host:port, unix:PATH or off"
+		}
+		return fmt.Errorf("%s %s: want %s: %w", flag, addr, want, err)
 	}
 	if isLoopback(addr) {
 		return nil

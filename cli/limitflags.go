@@ -12,7 +12,7 @@ type limitFlags struct {
 	MaxFrame   int `env:"DOHOST_MAX_FRAME" default:"4" placeholder:"MIB" help:"Maximum size of a WebSocket frame from a client (${default} MiB)."`
 	MaxBody    int `env:"DOHOST_MAX_BODY" default:"16" placeholder:"MIB" help:"Maximum size of a request body (${default} MiB)."`
 	ReadBudget int `env:"DOHOST_READ_BUDGET" default:"256" placeholder:"MIB" help:"Maximum size of all frames and bodies that the host is reading or handling (${default} MiB)."`
-	MaxConns   int `env:"DOHOST_MAX_CONNS" placeholder:"N" help:"Maximum number of connections to --listen; 0 for the number of files that the process may open, less 256; with several cells less."`
+	MaxConns   int `env:"DOHOST_MAX_CONNS" placeholder:"N" help:"Maximum number of connections to --listen; 0 for the number of files that the process may open, less 256, and at most 100000; with several cells less."`
 	MaxPerAddr int `name:"max-conns-per-addr" env:"DOHOST_MAX_CONNS_PER_ADDR" placeholder:"N" help:"Maximum number of connections to --listen from one remote address other than loopback; 0 for half of --max-conns."`
 	SendBudget int `env:"DOHOST_SEND_BUDGET" default:"256" placeholder:"MIB" help:"Maximum size of all frames and HTTP responses waiting for clients (${default} MiB). Above it the host disconnects the clients with the most waiting bytes."`
 }
@@ -24,6 +24,13 @@ func (f *limitFlags) conns(cells int) *connLimit {
 }
 
 const mib = 1 << 20
+
+// The values of the flags that are zero, in MiB.
+const (
+	defaultFrame = dohost.DefaultMaxFrame / mib
+	defaultBody  = 16 // of web.Options
+	defaultReads = dohost.DefaultReadBudget / mib
+)
 
 // maxMiB is the largest value of a flag in MiB.
 const maxMiB = 1 << 20
@@ -40,8 +47,9 @@ func (f *limitFlags) check() error {
 	if f.MaxConns < 0 || f.MaxPerAddr < 0 {
 		return fmt.Errorf("--max-conns %d, --max-conns-per-addr %d: want 0 for the default, or more", f.MaxConns, f.MaxPerAddr)
 	}
-	if f.ReadBudget > 0 && (f.MaxFrame > f.ReadBudget || f.MaxBody > f.ReadBudget) {
-		return fmt.Errorf("--read-budget %d: want at least --max-frame %d and --max-body %d", f.ReadBudget, f.MaxFrame, f.MaxBody)
+	frame, body, budget := cmp.Or(f.MaxFrame, defaultFrame), cmp.Or(f.MaxBody, defaultBody), cmp.Or(f.ReadBudget, defaultReads)
+	if frame > budget || body > budget {
+		return fmt.Errorf("--read-budget %d: want at least --max-frame %d and --max-body %d", budget, frame, body)
 	}
 	return nil
 }

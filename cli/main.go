@@ -27,8 +27,8 @@ type commands struct {
 	Show      showCmd      `cmd:"" help:"Show the state of an object without waking it."`
 	Pins      pinsCmd      `cmd:"" help:"Show why an object is in memory."`
 	Cancel    cancelCmd    `cmd:"" help:"Cancel a fiber, a schedule or a queue item of an object."`
-	Retry     retryCmd     `cmd:"" help:"Run a failed fiber or a dead letter of an object again."`
-	Delete    deleteCmd    `cmd:"" help:"Delete an ended fiber or a dead letter of an object."`
+	Retry     retryCmd     `cmd:"" help:"Run an item of an object again, such as a failed or interrupted fiber, a dead letter, or a failed task of a pool."`
+	Delete    deleteCmd    `cmd:"" help:"Delete an item of an object, such as an ended fiber, a dead letter, or an ended task of a pool."`
 	Approvals approvalsCmd `cmd:"" help:"List the tool calls and the exhausted budgets of an agent that wait for an approval, or its audit log."`
 	Approve   approveCmd   `cmd:"" help:"Approve a tool call of a chat agent, or a grant for an exhausted budget."`
 	Deny      denyCmd      `cmd:"" help:"Refuse a tool call of a chat agent, or a grant for an exhausted budget."`
@@ -92,8 +92,8 @@ var ErrReported = errors.New("reported")
 // exits: see [App.Main].
 func Main(classes ...dohost.Class) { App{Classes: classes}.Main() }
 
-// Main runs the command that the arguments of the process name, and exits: with 2 if the arguments cannot be parsed, or the flags of one of
-// App.Commands are declared wrongly; with 1 if the command failed, also if it refuses the value of a flag; and otherwise with 0.
+// Main runs the command that the arguments of the process name, and exits. The status is 2 if the arguments cannot be parsed, or the flags of
+// one of App.Commands are declared wrongly; 1 if the command fails, for instance because it refuses a flag that could be parsed; and otherwise 0.
 func (a App) Main() {
 	os.Exit(a.Run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

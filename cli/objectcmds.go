@@ -146,7 +146,7 @@ func (f *hostFlags) alarm(ctx context.Context, j jsonFlag, out io.Writer, method
 type exportCmd struct {
 	hostFlags
 	ID   objectID `arg:"" name:"class/name" help:"The object."`
-	Out  string   `short:"o" default:"-" placeholder:"FILE" help:"File to write to; - is the standard output."`
+	Out  string   `short:"o" default:"-" placeholder:"FILE" help:"File to create; - is the standard output."`
 	Data string   `placeholder:"DIR" help:"Read the object from this store, which no host may be using."`
 }
 
@@ -162,7 +162,7 @@ func writeExport(path string, out io.Writer, write func(io.Writer) error) error 
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return err
+		return fmt.Errorf("--out: %w", err)
 	}
 	err = errors.Join(write(f), f.Sync(), f.Close())
 	if err != nil {
@@ -215,7 +215,7 @@ func (c *importCmd) Run(ctx context.Context, std stdio) error {
 type backupCmd struct {
 	hostFlags
 	jsonFlag
-	Dir string `arg:"" help:"The folder to create, on the host's machine and file system."`
+	Dir string `arg:"" help:"The folder to create, on the host's machine. On the file system of the store most files are linked; on another one they are copied, which takes longer."`
 }
 
 // Run is the command.

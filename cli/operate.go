@@ -43,9 +43,9 @@ type operateCmd struct {
 	hostFlags
 	jsonFlag
 	Object objectID `arg:"" name:"class/name" help:"The object."`
-	Kind   string   `arg:"" help:"Kind of the item, as show prints it: fiber, schedule, item or dead-letter."`
+	Kind   string   `arg:"" help:"Kind of the item, as show prints it, such as fiber, schedule, item, dead-letter, rows or task."`
 	ID     string   `arg:"" optional:"" help:"Id of the item, as show prints it."`
-	All    bool     `help:"All items of that kind that allow the action."`
+	All    bool     `help:"Apply the action to all items of that kind that allow it."`
 }
 
 type (

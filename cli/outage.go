@@ -11,15 +11,15 @@ import (
 )
 
 // outage sends requests, and reports on a terminal when the host has stopped answering them, and when it answers again: the callers repeat their
-// requests silently. It reports the second failure in succession, since the first is also that of an idle connection after a restart of
-// the host, and at most one outage in outagePause.
+// requests silently. It reports the second consecutive failure, since the first may be an idle connection that a restart of the host has
+// closed. It reports at most one outage in outagePause.
 type outage struct {
 	base http.RoundTripper
 	out  io.Writer
 	at   string // the address, for people
 
 	mu       sync.Mutex // guards the fields below
-	failures int        // in succession
+	failures int        // consecutive ones
 	reported bool       // the present outage
 	last     time.Time  // of the last reported outage
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -39,6 +40,14 @@ func (f *poolFlags) client(out io.Writer) (*pool.Client, error) {
 	return c, authorize(c.Header, "--token-file", f.TokenFile)
 }
 
+// noHost adds the address of the host to the error of a request that no host has answered.
+func (f *poolFlags) noHost(err error) error {
+	if _, ok := errors.AsType[*net.OpError](err); ok {
+		return fmt.Errorf("no host answers at %s: %w", f.At, err)
+	}
+	return err
+}
+
 // program returns a client of the pool, and the program and the arguments of a command line, which may begin with "--".
 func (f *poolFlags) program(out io.Writer, command []string) (*pool.Client, []string, error) {
 	client, err := f.client(out)
@@ -59,7 +68,7 @@ func (f *poolFlags) program(out io.Writer, command []string) (*pool.Client, []st
 type postCmd struct {
 	poolFlags
 	Role string `required:"" help:"Role of the workers that the task is for."`
-	Key  string `help:"Post the task once: another post with the key has no effect."`
+	Key  string `help:"Post the task once: another post with the key has no effect. With a key, the command repeats its request while no host answers."`
 	Wait bool   `help:"Wait until the task has ended, and print its result."`
 	Text string `arg:"" help:"The task: the standard input of its worker's command."`
 }
@@ -75,7 +84,7 @@ func (c *postCmd) Run(ctx context.Context, std stdio) error {
 	}
 	task, err := client.Post(ctx, pool.NewTask{Role: c.Role, Text: c.Text, Key: c.Key})
 	if err != nil {
-		return err
+		return c.noHost(err)
 	}
 	if !c.Wait {
 		_, err = fmt.Fprintln(std.out, printable(task.ID))
@@ -86,7 +95,7 @@ func (c *postCmd) Run(ctx context.Context, std stdio) error {
 			return err
 		}
 		if task, err = client.Task(ctx, task.ID); err != nil {
-			return err
+			return c.noHost(err)
 		}
 	}
 	if task.Status == pool.StatusFailed {

@@ -190,6 +190,7 @@ func TestPoolCommandsRefuse(t *testing.T) {
 		`role is "\x1b[31m"`:  {"daemon", "--pool", "p", "--role", "\x1b[31m", "--", "true"},
 		`role is "a\tb"`:      {"post", "--pool", "p", "--role", "a\tb", "--key", "k", "x"},
 		"http or https":       {"work", "--at", "ftp://host", "--pool", "p", "--role", "r", "--", "true"},
+		"no host answers at ": {"post", "--pool", "p", "--role", "r", "--at", "127.0.0.1:1", "x"},
 		"has 2000 bytes":      {"post", "--pool", strings.Repeat("p", 2000), "--role", "r", "x"},
 	} {
 		var out strings.Builder

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// printable is a text from data as a command prints it: quoted if a character of it would not be visible in a terminal,
-// or would begin a line or a column.
+// printable returns a text from data as a command prints it: quoted if a character would not be visible in a terminal, or would begin a
+// line or a column.
 func printable(s string) string {
 	if utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
 		return s

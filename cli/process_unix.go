@@ -30,9 +30,9 @@ func terminateGroup(p *os.Process) error {
 	return err
 }
 
-// killGroup kills the processes of a group that remain. It ignores 0, which is no group.
+// killGroup kills the remaining processes of a group. It ignores 0, which is no group, and 1.
 func killGroup(id int) {
-	if id > 1 { // 0 and 1 would be other processes
+	if id > 1 { // kill(-0) and kill(-1) would kill other processes
 		_ = syscall.Kill(-id, syscall.SIGKILL) // none remains
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"strconv"
@@ -17,7 +18,8 @@ import (
 	"github.com/dohost/dohost/internal/adminapi"
 )
 
-// checkShip returns an error for a folder of records, in a flag, that is part of the store, or the other way round, also by symbolic links.
+// checkShip returns an error if the folder of a flag, which has records, is within the folder of the store or contains it. It follows symbolic
+// links.
 func checkShip(flag, ship, data string) error {
 	if ship == "" {
 		return nil
@@ -36,6 +38,14 @@ func checkShip(flag, ship, data string) error {
 	if isWithin(realShip, realData) || isWithin(realData, realShip) {
 		return fmt.Errorf("%s %s and --data %s: want folders that are not within each other; their paths without links are %s and %s",
 			flag, ship, data, realShip, realData)
+	}
+	return nil
+}
+
+// checkExists returns an error if the folder of a flag is absent.
+func checkExists(flag, path string) error {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s %s: there is no such folder", flag, path)
 	}
 	return nil
 }
@@ -66,7 +76,7 @@ type restoreCmd struct {
 	Data   string       `placeholder:"NEW" help:"The folder of the new store, which must be absent or empty."`
 	Object objectID     `placeholder:"CLASS/NAME" help:"Write the state of this object, as dohost export does, instead of making a store."`
 	Over   bool         `help:"With --object, replace the state of the object in the running host, which must ship its records, with its state at --at."`
-	Out    string       `short:"o" default:"-" placeholder:"FILE" help:"With --object, the file to write; - is the standard output."`
+	Out    string       `short:"o" default:"-" placeholder:"FILE" help:"With --object, the file to create; - is the standard output."`
 	At     restorePoint `placeholder:"RECORD|TIME" help:"The number of the last record to restore, its bookmark, or a time such as 2006-01-02T15:04:05Z. Without it, the newest record."`
 }
 
@@ -117,7 +127,7 @@ func (c *restoreCmd) Run(ctx context.Context, std stdio) error {
 	case c.Over:
 		return c.restoreOver(ctx, std.out)
 	case c.From == "":
-		return errors.New("--from: want a folder")
+		return errors.New("--from is missing: want the folder that dohost serve --ship has filled")
 	case (c.Data == "") == (c.Object.ID == dohost.ID{}):
 		return errors.New("want either --data, a folder for the whole store, or --object, the name of one object")
 	case c.Data == "":
@@ -125,7 +135,7 @@ func (c *restoreCmd) Run(ctx context.Context, std stdio) error {
 	case c.Out != "-":
 		return errors.New("--out: want it with --object only")
 	}
-	if err := checkShip("--from", c.From, c.Data); err != nil {
+	if err := errors.Join(checkShip("--from", c.From, c.Data), checkExists("--from", c.From)); err != nil {
 		return err
 	}
 	done, err := dohost.RestoreDir(ctx, dohost.ReadDirArchive(c.From), c.Data, c.At.RestorePoint)
@@ -165,7 +175,7 @@ func (c *restoreCmd) restoreOver(ctx context.Context, out io.Writer) error {
 // restoreObject writes the export of one object. An interrupt ends it, so that it removes its files. The report goes to the
 // stream of errors if the export goes to the output.
 func (c *restoreCmd) restoreObject(parent context.Context, std stdio) (err error) {
-	if err := checkFolder("--from", c.From); err != nil {
+	if err := errors.Join(checkFolder("--from", c.From), checkExists("--from", c.From)); err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(parent, os.Interrupt, syscall.SIGTERM)

@@ -101,6 +101,9 @@ func TestRestoreCommand(t *testing.T) {
 		t.Errorf("the restored object has %d", n)
 	}
 	has(run(1, "restore", "--from", folder, "--data", restored), "is not empty")
+	for _, to := range [][]string{{"--data", filepath.Join(root, "x")}, {"--object", "tally/a", "--out", filepath.Join(root, "x")}} {
+		has(run(1, append([]string{"restore", "--from", filepath.Join(root, "none")}, to...)...), "none: there is no such folder")
+	}
 	has(run(1, "restore", "--from", folder, "--data", filepath.Join(root, "x"), "--at", "99"), "its newest record is")
 	has(run(1, "restore", "--from", folder, "--data", filepath.Join(root, "x"), "--at", "2001-01-01T00:00:00Z"), "its first base is of record")
 	has(run(2, "restore", "--from", folder, "--data", filepath.Join(root, "x"), "--at", "0"), "want the number of a record, a bookmark, or a time")

@@ -35,11 +35,11 @@ type serveCmd struct {
 	Streams       bool          `env:"DOHOST_STREAMS" help:"Serve durable streams, for clients of the Durable Streams protocol, under /v1/stream/."`
 	StreamURL     string        `name:"stream-url" env:"DOHOST_STREAM_URL" placeholder:"URL" help:"URL of the streams for the workers of webhooks, if it differs from the URL of the request that creates the subscription."`
 	LocalWebhooks bool          `env:"DOHOST_LOCAL_WEBHOOKS" help:"Let subscriptions have webhooks on this machine, by http, for development."`
-	NewObjects    int           `env:"DOHOST_NEW_OBJECTS" placeholder:"N" help:"Objects that the clients of one address may create in a minute; 0 for 1000, negative for no limit."`
-	Idle          time.Duration `env:"DOHOST_IDLE" placeholder:"TIME" help:"Evict objects that were idle for this long; an eviction may take up to twice as long. Negative for never (70s; with WebSockets 10s)."`
+	NewObjects    int           `env:"DOHOST_NEW_OBJECTS" placeholder:"N" help:"Objects that the clients of one address may create in a minute; 0 for 1000, negative for no limit, as in --new-objects=-1."`
+	Idle          time.Duration `env:"DOHOST_IDLE" placeholder:"TIME" help:"Evict objects that were idle for this long; an eviction may take up to twice as long. Negative for never, as in --idle=-1s (70s; with WebSockets 10s)."`
 	MaxLive       int           `env:"DOHOST_MAX_LIVE" placeholder:"N" help:"Evict idle objects while more than this many are in memory; 0 for no limit."`
 	HeapBudget    uint64        `env:"DOHOST_HEAP_BUDGET" placeholder:"MIB" help:"Evict idle objects while the live heap has more MiB than this; 0 for no limit."`
-	TimeScale     float64       `env:"DOHOST_TIME_SCALE" default:"1" placeholder:"X" help:"Divide the platform's times by this: idle eviction, limits of handlers."`
+	TimeScale     float64       `env:"DOHOST_TIME_SCALE" default:"1" placeholder:"X" help:"Divide the platform's times by this: idle eviction, limits of handlers (${default})."`
 	Grace         time.Duration `env:"DOHOST_GRACE" default:"30s" placeholder:"TIME" help:"Let handlers finish for this long when closing (${default})."`
 	Supervise     bool          `env:"DOHOST_SUPERVISE" help:"Run the server in a child process, and restart it when it is killed or fails."`
 	Log           string        `env:"DOHOST_LOG" default:"text" placeholder:"FORMAT[:LEVEL]" help:"Format of the log: text, json or off; and its level: debug, info, warn or error (${default})."`
@@ -128,7 +128,7 @@ func (c *serveCmd) check() error {
 type server struct {
 	std       stdio
 	questions questions
-	// classes are those that the public listener serves.
+	// classes are the classes that the public listener serves.
 	classes []string
 	// supervised is set if another process restarts this one.
 	supervised bool
@@ -252,7 +252,7 @@ func (s *server) ready() error {
 }
 
 // errSecondSignal is the error after a second signal.
-var errSecondSignal = errors.New("ended by a second signal; all acknowledged writes are on the disk")
+var errSecondSignal = errors.New("ended by a second signal; all acknowledged writes are durable")
 
 // maxNamed is the maximum of running activities that the error names.
 const maxNamed = 20

@@ -148,14 +148,14 @@ func adminOf(node *cluster.Node) *web.Cells {
 	}
 }
 
-// openTime is the time that a host regularly needs at most to open: it reads the records since the last base.
+// openTime is the assumed maximum of the time for opening a host: it may read the last base and the records since.
 const openTime = 30 * time.Second
 
-// drainTime is the time that other nodes have to take all cells, in addition to that of the handlers.
+// drainTime is the time that other nodes have to take all cells, in addition to the time of the handlers.
 const drainTime = 30 * time.Second
 
-// leave gives the cells to other nodes, closes those that are left, and sends the last answers. It waits for requests that this node has
-// passed on as for those of its own handlers.
+// leave gives the cells to other nodes, closes the remaining cells, and sends the last answers. It waits for requests that this node has
+// passed on as well as for requests of its own handlers.
 func (s *server) leave(ctx context.Context, node *cluster.Node, grace time.Duration) error {
 	draining, cancel := context.WithTimeout(ctx, drainTime+grace)
 	defer cancel()
@@ -165,7 +165,7 @@ func (s *server) leave(ctx context.Context, node *cluster.Node, grace time.Durat
 	return errors.Join(node.Close(ctx), s.shutDown(ctx, max(grace, shutdownTime)))
 }
 
-// cellOf returns the cell of an object. A sub-agent is in that of its root.
+// cellOf returns the cell of an object. A sub-agent is in the cell of its root.
 func cellOf(id dohost.ID, cells int) int { return cluster.CellOf(agent.RootOf(id), cells) }
 
 // clusterCell is a cell that a node has acquired.

@@ -17,8 +17,10 @@ import (
 )
 
 type standbyCmd struct {
-	hostFlags
 	jsonFlag
+	Admin          string `env:"DOHOST_ADMIN" default:"127.0.0.1:8788" placeholder:"ADDR" help:"Address of the standby's admin listener (${default}): host:port on loopback, unix:PATH, or off."`
+	AdminTokenFile string `env:"DOHOST_ADMIN_TOKEN_FILE" placeholder:"FILE" help:"Bearer tokens of operators, one a line: a request to --admin must present one. With --status, present the first token of this file."`
+
 	From   string   `placeholder:"DIR" help:"The folder that dohost serve --ship fills; it may be empty or absent at the start."`
 	Data   string   `placeholder:"DIR" help:"Folder of the standby: an existing standby, an empty folder, or a path that does not exist yet."`
 	Host   []string `env:"DOHOST_HOST" placeholder:"NAME" help:"Host names that the admin listener answers to, in addition to localhost and IP addresses."`
@@ -61,7 +63,7 @@ func (c *standbyCmd) Run(ctx context.Context, classes []dohost.Class, std stdio)
 // open opens the listener, so that a port in use is noticed first, and the standby.
 func (c *standbyCmd) open(ctx context.Context, classes []dohost.Class, std stdio) (s *server, y *dohost.Standby, err error) {
 	if c.From == "" || c.Data == "" || c.JSON {
-		return nil, nil, errors.New("want --from and --data, both a folder; or --status, with or without --json")
+		return nil, nil, errors.New("want --from and --data, which name folders, without --json; or --status")
 	}
 	if err := errors.Join(checkFolder("--data", c.Data), checkShip("--from", c.From, c.Data), checkFilled("--admin", "DOHOST_ADMIN", c.Admin)); err != nil {
 		return nil, nil, err
@@ -101,7 +103,7 @@ func (c *standbyCmd) open(ctx context.Context, classes []dohost.Class, std stdio
 }
 
 func (c *standbyCmd) printStatus(ctx context.Context, out io.Writer) error {
-	st, err := get[adminapi.Standby](ctx, &c.hostFlags, "GET", "/v1/standby", nil, nil)
+	st, err := get[adminapi.Standby](ctx, &hostFlags{c.Admin, c.AdminTokenFile}, "GET", "/v1/standby", nil, nil)
 	if err != nil {
 		return err
 	}

@@ -63,7 +63,7 @@ func (c *serveCmd) supervise(ctx context.Context, std stdio) error {
 	}
 }
 
-// exitError is the supervisor's error. A process that was not killed has reported its own error.
+// exitError returns the supervisor's error. A process that has exited by itself has reported its own error.
 func (s *supervisor) exitError(err error) error {
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Exited() {
 		return ErrReported
@@ -172,7 +172,7 @@ func (a *addressReader) Write(p []byte) (int, error) {
 	return a.w.Write(p)
 }
 
-// maxAddressLine bounds an unended line of a process, in bytes.
+// maxAddressLine bounds the kept part of a line that has not ended, in bytes.
 const maxAddressLine = 4 << 10
 
 // address is the address in a URL that a server has printed.

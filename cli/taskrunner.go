@@ -19,8 +19,8 @@ import (
 
 // taskRunner runs a command for each task.
 //
-// The command has a process group, so that processes that it has started end with it: another attempt may begin as soon as this one is over. The
-// group is killed in three places, since each can fail alone: here, when the command ends; by the kernel, on Linux and for the command only, when
+// The command has a process group, so that processes that it has started end with it: another attempt may begin as soon as this attempt is over.
+// The group is killed in three places, since each can fail alone: here, when the command ends; by the kernel, on Linux and for the command only, when
 // the worker ends; and by the daemon, which reads the group file after the end of its worker.
 type taskRunner struct {
 	command  []string
@@ -70,8 +70,8 @@ func (r *taskRunner) run(ctx context.Context, task *pool.Task) (json.RawMessage,
 	return bytes.TrimSpace(result.Bytes()), err
 }
 
-// failure returns the error of a command that has failed, with its last line. A command that a signal has ended may have had effects. Shells
-// report such a command with the number of the signal after 128, and end with that status themselves.
+// failure returns the error of a command that has failed, with its last line of standard error. A command that a signal has ended may have had
+// effects. A shell reports such a command with the status 128 plus the number of the signal.
 func failure(err error, line string) error {
 	if e, ok := errors.AsType[*exec.ExitError](err); ok && (!e.Exited() || e.ExitCode() > 128 && e.ExitCode() <= 128+maxSignal) {
 		err = fmt.Errorf("%w: %w", pool.ErrUncertain, err)

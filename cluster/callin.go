@@ -18,7 +18,7 @@ func (rt *router) called(r *http.Request, header []string) http.Handler {
 	n := rt.node
 	s, ok := n.verifyCall(header)
 	if !ok {
-		n.noteUnsigned(r)
+		n.logUnsigned(r)
 		return http.HandlerFunc(refuseCall)
 	}
 	if s.To != n.self.ID {

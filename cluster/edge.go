@@ -180,7 +180,7 @@ func (e *edgeEntry) removeLocked(s *edgeSocket) {
 		e.accepted--
 	}
 	s.ended, s.inputs, s.unacked = true, nil, 0
-	e.settleLocked(s)
+	e.releaseUnusedLocked(s)
 	s.hasSpace()
 	e.hint()
 }

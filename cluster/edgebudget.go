@@ -101,8 +101,8 @@ func (f *sharedFrame) release() {
 // chargeLocked returns the bytes of the budget that a socket needs, for its inputs and the frame that is being read.
 func (s *edgeSocket) chargeLocked() int64 { return max(int64(s.unacked+s.buffer)-freeBytes, 0) }
 
-// settleLocked releases the bytes that a socket has taken and does not need any more.
-func (e *edgeEntry) settleLocked(s *edgeSocket) {
+// releaseUnusedLocked releases the bytes that a socket has taken and does not need any more.
+func (e *edgeEntry) releaseUnusedLocked(s *edgeSocket) {
 	if n := s.charged - s.chargeLocked(); n > 0 {
 		s.charged -= n
 		e.edge.reads.release(n)
@@ -125,7 +125,7 @@ func (s *edgeSocket) setBuffer(size int) bool {
 		}
 		s.charged += more
 	}
-	e.settleLocked(s)
+	e.releaseUnusedLocked(s)
 	return true
 }
 

@@ -25,7 +25,7 @@ func (e *edgeEntry) add(s *edgeSocket, f dohost.Frame) {
 		s.unacked += len(f.Data) + inputOverhead
 		e.appendLocked(s, &dohost.LinkInput{Frame: f})
 	}
-	e.settleLocked(s)
+	e.releaseUnusedLocked(s)
 }
 
 // end adds the end of a connection to the inputs of its socket.
@@ -82,7 +82,7 @@ func (e *edgeEntry) acknowledgeLocked(s *edgeSocket, number uint64) {
 			s.inFlight -= sizeOf(in)
 		}
 	}
-	e.settleLocked(s)
+	e.releaseUnusedLocked(s)
 	clear(s.inputs[:n])
 	s.inputs = s.inputs[n:]
 	s.acked, s.delivered, s.tries = number, max(s.delivered, number), 0
@@ -132,7 +132,7 @@ func (e *edgeEntry) poisonedLocked(s *edgeSocket) {
 	s.ended, s.poisoned = true, true
 	s.inputs, s.next, s.unacked, s.tries, s.delivered, s.inFlight = nil, s.acked+1, 0, 0, s.acked, 0
 	e.appendLocked(s, &dohost.LinkInput{Closing: &how})
-	e.settleLocked(s)
+	e.releaseUnusedLocked(s)
 	s.hasSpace()
 	s.close(how)
 }

@@ -91,7 +91,7 @@ func (e *edgeEntry) run(ctx context.Context) {
 		case err == nil:
 			linkedAt = now
 		case now.Sub(linkedAt) >= linkWait:
-			e.noteUnlinked(err)
+			e.logUnreachable(err)
 			e.drop(closing{Code: closeRestart, Reason: "the object cannot be reached"})
 		}
 		if e.finish() {
@@ -105,8 +105,8 @@ func (e *edgeEntry) run(ctx context.Context) {
 	}
 }
 
-// noteUnlinked logs that the edge closes the clients of an object that it cannot reach.
-func (e *edgeEntry) noteUnlinked(err error) {
+// logUnreachable logs that the edge closes the clients of an object that it cannot reach.
+func (e *edgeEntry) logUnreachable(err error) {
 	if skipped, ok := e.rt.failures.next(); ok {
 		e.rt.node.log.Warn("the clients of an object are disconnected, since it cannot be reached", "object", e.id, "error", err, "not_logged", skipped)
 	}

@@ -69,7 +69,7 @@ type edgeSocket struct {
 	aborted     bool
 	reading     bool // a pong would be received
 	receivedAt  time.Time
-	silence     *time.Timer // nil after the end
+	pingTimer   *time.Timer // nil after the end
 }
 
 func newEdgeSocket(e *edgeEntry, number uint64, handshake *http.Request, size int) *edgeSocket {
@@ -111,7 +111,7 @@ func (s *edgeSocket) open(w http.ResponseWriter, r *http.Request) {
 	ws.SetReadLimit(s.entry.rt.o.MaxFrame)
 	s.mu.Lock()
 	s.ws, s.conn, s.receivedAt, s.progressAt = ws, h.conn, time.Now(), time.Now()
-	s.silence = time.AfterFunc(pingInterval, s.checkSilence)
+	s.pingTimer = time.AfterFunc(pingInterval, s.pingIdleClient)
 	s.startWriterLocked()
 	s.mu.Unlock()
 	go s.serve()
@@ -281,9 +281,9 @@ func (s *edgeSocket) abort() {
 func (s *edgeSocket) abortLocked() {
 	s.dropLocked(s.frames)
 	s.aborted, s.frames, s.busy = true, nil, false
-	if s.silence != nil {
-		s.silence.Stop()
-		s.silence = nil
+	if s.pingTimer != nil {
+		s.pingTimer.Stop()
+		s.pingTimer = nil
 	}
 	if s.conn != nil {
 		_ = s.conn.SetDeadline(time.Unix(1, 0)) // it ends reads and writes, and does not block
@@ -355,8 +355,8 @@ func (s *edgeSocket) nextFrame() (f *sharedFrame, closeFrame *closing) {
 	return nil, s.closeFrame
 }
 
-// checkSilence pings a client that has sent nothing for pingInterval, and cuts the connection if it does not answer.
-func (s *edgeSocket) checkSilence() {
+// pingIdleClient pings a client that has sent nothing for pingInterval, and cuts the connection if it does not answer.
+func (s *edgeSocket) pingIdleClient() {
 	s.mu.Lock()
 	since := s.receivedAt
 	quiet := s.reading && time.Since(since) >= pingInterval
@@ -374,8 +374,8 @@ func (s *edgeSocket) checkSilence() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.silence != nil {
-		s.silence.Reset(pingInterval)
+	if s.pingTimer != nil {
+		s.pingTimer.Reset(pingInterval)
 	}
 }
 

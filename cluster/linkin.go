@@ -21,7 +21,7 @@ const maxQueued = 8 << 20
 func (rt *router) linked(r *http.Request, header []string) http.Handler {
 	n, s := rt.node, &sentLink{}
 	if !n.verifyContent(LinkHeader, header, s) {
-		n.noteUnsigned(r)
+		n.logUnsigned(r)
 		return http.HandlerFunc(refuseLink)
 	}
 	via := linkerOf(n.Host(s.Cell))

@@ -112,7 +112,7 @@ func (rt *router) route(r *http.Request) (h http.Handler, here bool) {
 	if has {
 		var ok bool
 		if p, ok = rt.verify(r, header); !ok {
-			rt.node.noteUnsigned(r)
+			rt.node.logUnsigned(r)
 			return http.HandlerFunc(refuse), false
 		}
 		r.Header.Del(Header) // it is not for the object

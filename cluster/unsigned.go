@@ -30,8 +30,8 @@ func (l *rareLog) next() (skipped int, ok bool) {
 	return skipped, true
 }
 
-// noteUnsigned logs a request that claims to be passed on, and has no valid signature.
-func (n *Node) noteUnsigned(r *http.Request) {
+// logUnsigned logs a request that claims to be passed on, and has no valid signature.
+func (n *Node) logUnsigned(r *http.Request) {
 	if skipped, ok := n.unsigned.next(); ok {
 		n.log.Warn("a request that claims to be passed on has no valid signature; if a node has sent it, that node has another secret",
 			"remote", r.RemoteAddr, "not_logged", skipped)

@@ -12,7 +12,7 @@ type Alarm struct {
 	ID         ID
 	Due        time.Time
 	Generation uint64
-	Suspect    bool // it is of the suspects' index, not of its class's
+	Suspect    bool // the entry is in the suspects' index, not in the index of its class
 }
 
 // AlarmPos is a place in the index of a class, or of the suspects, which is ordered by
@@ -164,10 +164,9 @@ func splitIDKey(key []byte) (ID, bool) {
 	return id, ok && len(rest) == 0
 }
 
-// alarms reads entries of an index. It passes over entries that cannot be read: one
-// entry must not hide those after it. Check reports their keys; damaged, which may be nil, is
-// called for a block that is skipped. If only the value of an entry cannot be decoded, the slot
-// of the object takes its place.
+// alarms reads entries of an index. It skips unreadable entries: one entry must not hide the entries after it. Check reports
+// their keys. damaged, which may be nil, is called for each skipped block. If only the value of an entry cannot be decoded,
+// the entry is made from the slot of the object.
 func (sn *Snapshot) alarms(
 	start, end []byte, limit int, parse func([]byte) (ID, bool), damaged func(*DamageError),
 ) (alarms []Alarm, last string, err error) {
@@ -201,8 +200,7 @@ func (sn *Snapshot) alarms(
 	return alarms, last, err
 }
 
-// entryOf returns the index entry that the slot of an object asks for, if the entry
-// belongs under key.
+// entryOf returns the index entry of the slot of an object, if the key of that entry is key.
 func (sn *Snapshot) entryOf(id ID, key []byte) (indexEntry, bool) {
 	slot, ok, err := sn.Slot(id)
 	if !ok || err != nil {

@@ -54,7 +54,7 @@ type DirArchive struct {
 
 const tempSuffix = ".tmp"
 
-// maxObject bounds the size of an object that a store ships, in bytes: frames of less than maxShipment and another one.
+// maxObject bounds the size of an object that a store ships, in bytes: frames of less than maxShipment in total, and one more frame.
 const maxObject = int64(maxShipment + frame.MaxPayload + 1<<10)
 
 // archiveReserve is the free space that Put leaves, in bytes: the default of Options.ReserveBytes. A store on the same disk
@@ -91,7 +91,7 @@ func ReadDirArchive(fsys *FS, dir string) *DirArchive {
 	return &DirArchive{fs: (&Options{FS: fsys}).vfs(), dir: dir}
 }
 
-// Close gives the lock back.
+// Close releases the lock.
 func (a *DirArchive) Close() error {
 	if a.lock == nil {
 		return nil
@@ -99,7 +99,7 @@ func (a *DirArchive) Close() error {
 	return a.lock.Close()
 }
 
-// callTime bounds a call of the archive by the shipper or by a standby. An archive that does not answer is then one that fails.
+// callTime bounds a call of the archive by the shipper or by a standby. A call that takes longer has failed.
 const callTime = 5 * time.Minute
 
 // guardedArchive bounds the time of the calls of an archive, and returns its panics as errors.
@@ -119,18 +119,18 @@ func (a guardedArchive) guard(ctx context.Context, method, object string, call f
 	return err
 }
 
-// Put is the put of the archive.
+// Put calls Put of the archive.
 func (a guardedArchive) Put(ctx context.Context, name string, content []byte) error {
 	return a.guard(ctx, "Put", name, func(ctx context.Context) error { return a.archive.Put(ctx, name, content) })
 }
 
-// List is the list of the archive.
+// List calls List of the archive.
 func (a guardedArchive) List(ctx context.Context) (list []ArchiveObject, err error) {
 	err = a.guard(ctx, "List", "", func(ctx context.Context) (err error) { list, err = a.archive.List(ctx); return err })
 	return list, err
 }
 
-// Get is the get of the archive.
+// Get calls Get of the archive.
 func (a guardedArchive) Get(ctx context.Context, name string) (content []byte, err error) {
 	err = a.guard(ctx, "Get", name, func(ctx context.Context) (err error) { content, err = a.archive.Get(ctx, name); return err })
 	return content, err

@@ -9,7 +9,7 @@ import (
 	"github.com/dohost/dohost/internal/guard"
 )
 
-// archiveFaults makes errors of one line of methods of an archive that panic or call runtime.Goexit, and logs their stacks. The callers
+// archiveFaults converts a panic or runtime.Goexit of a method of an archive to an error of one line, and logs the stack. The callers
 // repeat a call that has failed, so a stack is logged again only after a call for the same object has returned, or if another
 // place in the code fails.
 type archiveFaults struct {
@@ -55,7 +55,7 @@ func (a *archiveFaults) isNew(method string, f archiveFault) bool {
 	return !failing || last.place != f.place
 }
 
-// placeOf returns the lines of a stack that name a place in the code. The others have the numbers of goroutines and addresses.
+// placeOf returns the lines of a stack that name a place in the code. The other lines have the numbers of goroutines and addresses.
 func placeOf(stack []byte) string {
 	var place strings.Builder
 	for line := range strings.Lines(string(stack)) {

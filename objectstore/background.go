@@ -25,7 +25,7 @@ const (
 // background follows the engine's work in the background: flushes, compactions, and the collection of statistics of
 // tables. The engine reports failures with a lock of its own held, so a report only records them. The goroutine that
 // does the work pauses later, where it holds no lock: a flush when it makes its file ([engineFS.Create]), a
-// compaction when it gives back its permission ([compactionGrant.Done]).
+// compaction when it returns its permission ([compactionGrant.Done]).
 //
 // A flush that fails while the store is opened would keep the engine in Open for ever. Then sealed is set: from then
 // on nothing reaches the disk, as after a crash, and the engine returns from Open as if the flush had succeeded.
@@ -44,8 +44,8 @@ type background struct {
 	mu             sync.Mutex // taken with locks of the engine held
 	opening        bool
 	logErr         error // the first failure of the log after Open; sealed is set after it
-	flushEnd       error // of the last flush, to be confirmed by failed
-	compactionEnd  error // the same of compactions
+	flushEnd       error // of the last flush: failed compares its error with it
+	compactionEnd  error // of the last compaction, as flushEnd
 	flush, compact attempts
 	statistics     attempts
 	unknown        int // failures of other work
@@ -54,7 +54,7 @@ type background struct {
 // attempts counts the attempts of one kind of work since its last success.
 type attempts struct {
 	err    error // of the last one; nil if that succeeded
-	failed int   // how many in a row
+	failed int   // number of consecutive failures
 	pause  time.Duration
 }
 
@@ -75,7 +75,7 @@ func (b *background) flushed(err error) {
 	}
 }
 
-// emptyTable is the text of an error that is none: a flush had nothing to write.
+// emptyTable is the text of an error that is not a failure: a flush had nothing to write.
 const emptyTable = "pebble: empty table"
 
 // compacted is called at the end of each compaction.
@@ -95,10 +95,9 @@ func (b *background) succeededLocked(a *attempts, kind string) {
 	*a = attempts{}
 }
 
-// failed is called when work in the background has failed. Of flushes and compactions
-// it is called after flushed and compacted, with a lock of the engine held, and of
-// statistics without. Of other work, or if another compaction has ended in between, a lock
-// may be held.
+// failed is called when work in the background has failed. For a flush or a compaction it is called after flushed or
+// compacted, with a lock of the engine held, and for statistics without a lock. For other work, or if another compaction has
+// ended in between, a lock may be held.
 func (b *background) failed(err error) {
 	b.mu.Lock()
 	if b.sealed.Load() && b.logErr == nil {
@@ -143,7 +142,7 @@ func collectsStatistics() bool {
 	}
 }
 
-// failedLocked records a failure, and logs the first one of a row. Damage is logged where it is found.
+// failedLocked records a failure, and logs the first of consecutive failures. Damage is logged where it is found.
 func (b *background) failedLocked(a *attempts, kind string, err error, most time.Duration) {
 	if a.err == nil && !pebble.IsCorruptionError(err) {
 		b.log.Error(kind+" failed, and will be retried until it succeeds", "err", err)
@@ -225,8 +224,8 @@ func (b *background) opened() error {
 	return nil
 }
 
-// reopen makes the engine treat failures of flushes as those during Open, until opened is called again: the first one seals
-// the file system. It is for a database that is thrown away if one fails.
+// reopen makes failures of flushes count as failures during Open, until opened is called again: the first one seals the file
+// system. It is for a database that is discarded if a flush fails.
 func (b *background) reopen() {
 	b.mu.Lock()
 	b.opening = true
@@ -294,8 +293,7 @@ type compactionGrant struct {
 	b *background
 }
 
-// Done gives the permission back, after a pause if the compaction failed. The engine
-// calls it without locks.
+// Done returns the permission, after a pause if the compaction failed. The engine calls it without locks.
 func (g compactionGrant) Done() {
 	g.b.pause(&g.b.compact)
 	g.CompactionGrantHandle.Done()

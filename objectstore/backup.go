@@ -9,11 +9,10 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Backup writes a copy of the durable state to dir, which must be absent or empty
-// and on the same file system as the store. Records wait until it is done; most of
-// the copy is hard links. The copy is a store that is marked as a copy: the first host
-// that opens it draws a new fork for it. A backup that was interrupted is no store. The
-// mark of a clean end is not part of it.
+// Backup writes a copy of the durable state to dir, which must be absent or empty. No record is made while the database is copied.
+// On the file system of the store most of the copy is hard links; on another one all files are copied. The copy is a
+// store that is marked as a copy: the first host that opens it draws a new fork for it. A backup that was interrupted is
+// no store. The mark of a clean end is not part of it.
 //
 // Errors: fs.ErrExist if dir is not empty, the error of ctx, ErrFenced, the errors of the disk.
 func (s *Store) Backup(ctx context.Context, dir string) error {
@@ -57,10 +56,10 @@ func (s *Store) checkpoint(ctx context.Context, dir string) error {
 	return errors.Join(pebbleDB(s).Checkpoint(dir), s.background.failure())
 }
 
-// syncEngine makes the records durable that were applied to the engine without a sync, by a synced write without content after them.
-// The caller prevents records from being in flight.
+// syncEngine syncs the records that were applied to the engine without a sync, by a synced write without content. The caller holds
+// recordLock.
 func (s *Store) syncEngine() error {
-	defer s.dieOfPanic()
+	defer s.exitOnPanic()
 	b := pebbleDB(s).NewBatch()
 	if err := b.LogData(nil, nil); err != nil {
 		return err

@@ -11,9 +11,9 @@ type Batch struct {
 	saves   savepoints
 	serial  uint64    // counts how often the batch was emptied: invalidates old savepoints
 	scratch []byte    // a key under construction
-	held    int64     // bytes of the store's budget that are the batch's: at least bytes()
-	need    int64     // by how much the write that returned ErrFull exceeded that
-	payload int64     // of the outputs
+	held    int64     // bytes of the store's budget that are the batch's: at least bytes(), apart from changes of the slot
+	need    int64     // the missing bytes of the write that returned ErrFull
+	payload int64     // of the outputs with a size, 32 bytes for each included
 	feeds   feedCache // ends of feeds, as the batch sees them
 }
 
@@ -121,8 +121,8 @@ func (s *Batch) set(k, value []byte, deleted, noWait bool) {
 	}
 }
 
-// DeleteAll removes all rows of all spaces, and the alarm. It reads up to 1,000 keys of the
-// object, so that the committer need not. Errors: ErrReadOnlyStore, ErrFenced, ErrFull.
+// DeleteAll removes all rows of all spaces, and the alarm. It reads up to 1,000 keys of the object, so that the committer
+// does not have to. Errors: ErrReadOnlyStore, ErrFenced, ErrFull.
 func (s *Batch) DeleteAll() error {
 	if s.r.store.opts.ReadOnly {
 		return ErrReadOnlyStore
@@ -183,8 +183,8 @@ func (s *Batch) Emit(o Output) { s.g.outs = append(s.g.outs, emission{out: o}) }
 // Sync is Emit, but o waits for NoWait writes too.
 func (s *Batch) Sync(o Output) { s.g.outs = append(s.g.outs, emission{out: o, sync: true}) }
 
-// EmitSized is Emit of an output that holds so many bytes until it is released. Errors: ErrFull; a LimitError for more
-// than MaxOutputBytes.
+// EmitSized is Emit of an output that holds memory: size bytes, and 32 for the output, count against the limits until it is
+// released. Errors: ErrFull; a LimitError if the outputs of the batch have more than MaxOutputBytes.
 func (s *Batch) EmitSized(o Output, size int) error {
 	if size > 0 {
 		size += rowOverhead

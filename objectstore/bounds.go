@@ -5,9 +5,8 @@ import (
 	"errors"
 )
 
-// Bounds selects rows of one space. An empty bound is no bound. Rows must meet
-// all of them; if none can, Scan does no I/O. Reverse does not swap Start and
-// End. Start together with After, and a negative Limit, are errors.
+// Bounds selects rows of one space. An empty bound is no bound. A row must be within all of them; if no key can be, Scan
+// does no I/O. Reverse does not swap Start and End. Start together with After, and a negative Limit, are errors.
 type Bounds struct {
 	Space   Space
 	Start   []byte // first key, inclusive

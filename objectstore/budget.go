@@ -13,8 +13,8 @@ import (
 // [Batch.WaitMemory] waits until the write may be repeated.
 var ErrFull = errkind.New(errkind.ErrOverloaded, "too many bytes wait to be committed")
 
-// MaxOvercommit bounds the bytes of the one batch that may exceed Options.MaxHostBytes. A batch of MaxBatchBytes
-// fits, with the undo of a savepoint.
+// MaxOvercommit bounds the bytes of the favored batch, which may exceed Options.MaxHostBytes. A batch of MaxBatchBytes fits, with
+// the undo of a savepoint.
 const MaxOvercommit = 2 * MaxBatchBytes
 
 // budget bounds the memory of a store for undurable data. The package comment has its rules, under Memory.
@@ -28,7 +28,7 @@ type budget struct {
 
 	waiting atomic.Int32 // length of queue
 	mu      sync.Mutex   // taken after a Range.mu, never before one
-	queue   []*waiter    // the one that has waited longest first
+	queue   []*waiter    // in the order of their arrival
 	shut    bool         // no wait blocks any more
 }
 
@@ -36,7 +36,7 @@ type budget struct {
 type waiter struct {
 	s       *Batch
 	need    int64
-	granted chan struct{} // closed when need was added to held
+	granted chan struct{} // closed when need was added to held, or when the store has ended: then need is zero
 }
 
 // take adds n bytes, unless there is no room for them.
@@ -178,8 +178,8 @@ func (s *Batch) reserve(n int) error {
 // Reserve makes room for a change of the slot, which does not reserve by itself. Errors: ErrFull.
 func (s *Batch) Reserve() error { return s.reserve(rowOverhead) }
 
-// WaitMemory waits until the write that returned ErrFull may be repeated. It returns ErrFenced
-// when the store fails or closes, else the ctx's error.
+// WaitMemory waits until the write that returned ErrFull may be repeated. Errors: ErrFenced if the store has failed or is closed; the
+// error of ctx.
 func (s *Batch) WaitMemory(ctx context.Context) error {
 	if err := s.r.store.refusal(); err != nil {
 		return err
@@ -206,9 +206,9 @@ func (s *Batch) retryFull(ctx context.Context, op func() error) error {
 	}
 }
 
-// returnUnused returns the bytes that the batch holds to the budget, except those that were committed.
-func (s *Batch) returnUnused(handed int64) {
-	back := s.held - handed
+// returnUnused returns the bytes that the batch holds to the budget, except the committed ones, which the layer holds.
+func (s *Batch) returnUnused(committed int64) {
+	back := s.held - committed
 	s.held, s.payload = 0, 0
 	s.r.store.budget.give(back)
 }

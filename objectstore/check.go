@@ -19,6 +19,8 @@ type Problem struct {
 // String returns one line.
 func (p Problem) String() string {
 	switch {
+	case p.Key == nil && p.Object == (ID{}):
+		return p.Detail
 	case p.Key == nil:
 		return fmt.Sprintf("%s: %s", p.Object, p.Detail)
 	case p.Object == (ID{}):
@@ -241,10 +243,10 @@ func (c *checker) indexEntry(id ID, isKey bool, index string) error {
 	}
 	slot, ok, err := c.sn.Slot(id)
 	switch {
-	case err != nil && c.sn.store.refusal() != nil:
+	case err != nil && !damagedRecord(err):
 		return err
 	case err != nil:
-		// An undecodable slot is reported at its own key.
+		// An unreadable slot is reported at its own key.
 	case !ok:
 		c.problem(id, "index entry without an alarm")
 	case dueMS(slot.Due) != e.dueMS || slot.Generation != e.generation:

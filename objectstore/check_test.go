@@ -1,6 +1,7 @@
 package objectstore
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -116,5 +117,40 @@ func TestCheckCounts(t *testing.T) {
 	got := wantConsistent(t, open(t, fs, Options{ReadOnly: true}))
 	if got.Objects != 2 || got.Rows != 4 || got.Alarms != 2 || got.Bytes == 0 || got.Importing != 0 {
 		t.Errorf("counted %+v", got)
+	}
+}
+
+func TestProblemNamesObjectAndKey(t *testing.T) {
+	for want, p := range map[string]Problem{
+		"no host record":       {Detail: "no host record"},
+		`key "k": is bad`:      {Key: []byte("k"), Detail: "is bad"},
+		"c/a: is bad":          {Object: ID{"c", "a"}, Detail: "is bad"},
+		`c/a: key "k": is bad`: {Object: ID{"c", "a"}, Key: []byte("k"), Detail: "is bad"},
+	} {
+		if got := p.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestCheckEndsWithAnErrorOfASlot checks an index entry with a slot that cannot be read, without damage: the snapshot is closed.
+func TestCheckEndsWithAnErrorOfASlot(t *testing.T) {
+	s := open(t, NewMemFS(), Options{})
+	o := s.live("c", "a")
+	o.SetSlot(Slot{Due: due(1)})
+	o.commit(t)
+	sn := s.snapshot(t)
+	w, err := sn.walk([]byte{keyAlarm}, []byte{keyAlarm + 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	if ok, err := w.first(); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	sn.Close()
+	c := &checker{sn: sn, w: w, report: func(p Problem) { t.Error(p) }}
+	if err := c.key(); !errors.Is(err, ErrFenced) {
+		t.Errorf("the check continues: %v", err)
 	}
 }

@@ -132,8 +132,8 @@ func (s *Store) BeginAbandon() {
 	s.budget.close()
 }
 
-// drop takes back layers that will not become durable, and releases their outputs with the refusal. The range is
-// not clean before the last of them is released.
+// drop removes layers that will not become durable, and releases their outputs with the refusal. The range is not clean before
+// the last of these outputs is released.
 func (c *committer) drop(parts []part) {
 	for _, p := range parts {
 		p.r.mu.Lock()
@@ -182,7 +182,7 @@ func (r *Range) dropUndurable(g *layer, cause error) {
 	}()
 }
 
-// end closes the store. With drained all commits are durable, and the mark of a clean end is written.
+// end closes the store. With drained all commits are durable, and end writes the mark of a clean end, unless the store is read-only.
 func (c *committer) end(drained bool) {
 	s := c.s
 	for {

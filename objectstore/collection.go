@@ -153,8 +153,8 @@ func (s *Batch) row(c *Collection, key []byte) (rowRecord, error) {
 // feed. It returns the row's new version: 1, or one more than it had, unless the
 // write is blind. All is written or nothing.
 //
-// Errors: *RowError, *NameError, *LimitError (its sizes are those of records: index entries count for a row's value,
-// names for its keys), ErrNoSpace, ErrFormat, ErrReadOnlyStore, ErrFull.
+// Errors: *RowError, *NameError, *LimitError (for the sizes of records: index entries count toward a row's value, names
+// toward its keys), ErrNoSpace, ErrFormat, ErrDamaged, ErrReadOnlyStore, ErrFull, ErrFenced after the end of the store.
 func (s *Batch) PutRow(c *Collection, w RowWrite) (version uint64, err error) {
 	var old rowRecord
 	if w.Blind {
@@ -183,7 +183,7 @@ func (s *Batch) PutRow(c *Collection, w RowWrite) (version uint64, err error) {
 	if old.version == 0 {
 		op = OpInsert
 	}
-	return rec.version, s.carryOut(p, c, Change{
+	return rec.version, s.writeWithFeed(p, c, Change{
 		Op: op, Collection: c.Name, Key: w.Key, Version: rec.version, Value: w.Value, Before: old.value,
 	})
 }
@@ -203,12 +203,12 @@ func (s *Batch) DeleteRow(c *Collection, key []byte, expect uint64) (former []In
 	if err := p.index(c.Name, key, old.entries, nil); err != nil {
 		return nil, false, err
 	}
-	err = s.carryOut(p, c, Change{Op: OpDelete, Collection: c.Name, Key: key, Version: old.version, Before: old.value})
+	err = s.writeWithFeed(p, c, Change{Op: OpDelete, Collection: c.Name, Key: key, Version: old.version, Before: old.value})
 	return old.entries, err == nil, err
 }
 
-// carryOut appends the feed's writes to a plan and writes it.
-func (s *Batch) carryOut(p plan, c *Collection, ch Change) error {
+// writeWithFeed appends the feed's writes to a plan and writes it.
+func (s *Batch) writeWithFeed(p plan, c *Collection, ch Change) error {
 	if c.Feed.Name == "" {
 		return s.writeAll(p)
 	}

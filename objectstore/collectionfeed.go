@@ -68,7 +68,7 @@ type Change struct {
 
 // feedEnds is where a feed begins and ends.
 type feedEnds struct {
-	feedHeader            // without logs: nothing was ever appended
+	feedHeader            // without logs: the feed has no entries
 	first, next uint64    // of the entries that are there, and of the next one
 	firstAt     time.Time // when the first entry was written; zero: not looked up
 }
@@ -203,7 +203,7 @@ func (s *Batch) beyond(feed *Feed, f *feedEnds, c *Change) (bool, error) {
 }
 
 // FeedEnds returns the positions before the first and after the last entry that is there. Both are zero if the feed
-// never had an entry. Errors: *NameError, ErrFormat.
+// has no entries. Errors: *NameError, ErrFormat, ErrDamaged, ErrFenced.
 func (s *Batch) FeedEnds(name string) (start, end Position, err error) {
 	f, err := s.feed(name)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// First bytes of keys in SpaceCollection. doc.go draws them.
+// First bytes of keys in SpaceCollection. The package comment lists the keys.
 const (
 	kindFeed  = 'f'
 	kindIndex = 'i'
@@ -172,7 +172,7 @@ func splitEntry(rest, value []byte) (indexKey, key []byte, err error) {
 
 // feedHeader is the first row of a feed.
 type feedHeader struct {
-	fork uint32    // of the store that drew the last log; zero after an import
+	fork uint32    // of the store that drew the last log; zero after an import or a replacement
 	logs []feedLog // oldest first
 }
 

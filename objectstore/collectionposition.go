@@ -9,16 +9,15 @@ import (
 	"github.com/dohost/dohost/internal/errkind"
 )
 
-// Position is a place in a feed: after the entry at Offset, in the log named Log. The
-// name of a log is a ULID. A log is drawn with the first entry after a DeleteAll, after
-// an import of the object, and after a restored backup was opened; in the last two cases
-// it continues the log before it. So a name and an offset stand for one entry, in all
-// copies of the store.
+// Position is a place in a feed: after the entry at Offset, in the log named Log. The name of a log is a ULID. The first
+// entry of a feed draws a log, also after a DeleteAll. So does the first entry after an import or a [Batch.Replace] of the
+// object, and after a backup or a restored store was opened: then the new log continues the log before it. So a name and
+// an offset identify one entry, in all copies of the store.
 //
 // A position without Log is valid in any log: its reader does not notice that the entries
 // up to the position have been replaced.
 //
-// Its fields are all of it: a client may keep them in any form, such as the JSON
+// A position has no other state: a client may keep the fields in any form, such as the JSON
 // {"Log":"01J0C1WSC8TZQ0QH1R6Z8B4M7K","Offset":12}, and send them back.
 type Position struct {
 	Log    string
@@ -75,7 +74,7 @@ func (f *feedEnds) admit(name string, p Position) error {
 	return &FeedError{Feed: name, At: p, First: f.start(), Reset: reset}
 }
 
-// endOf returns the last offset of a log; without a name that of the feed.
+// endOf returns the last offset of a log; without a name the last offset of the feed.
 func (f *feedEnds) endOf(log string) (end uint64, ok bool) {
 	end = f.next - 1
 	if log == "" {
@@ -94,7 +93,7 @@ func (f *feedEnds) endOf(log string) (end uint64, ok bool) {
 	return 0, false
 }
 
-// draw begins a log with the next entry, and removes the logs that end before the first one.
+// draw begins a log with the next entry, and removes the logs that end before the first entry.
 func (f *feedEnds) draw(st *Store) error {
 	name, err := ulid.New(ulid.Now(), st.opts.Entropy)
 	if err != nil {

@@ -18,10 +18,11 @@ import (
 const (
 	// maxRecord is the size in bytes that ends the growth of a record. Its last layer may exceed it.
 	maxRecord = 1 << 20
-	// maxReleasePasses is how often the committer goes round the ranges that keep getting outputs before it takes the
-	// next record.
+	// maxReleasePasses bounds the passes over the ranges that keep getting outputs before the committer takes the next
+	// record.
 	maxReleasePasses = 8
-	// maxLastDurable bounds the bytes of the layer that an active object keeps in memory after it has become durable.
+	// maxLastDurable bounds the bytes of the layer that an active object keeps in memory after it has become durable. If
+	// the layer is the whole object, later layers are merged into it up to twice that size.
 	maxLastDurable = 4 << 10
 	// appendRetry is the delay before the committer appends a record again.
 	appendRetry = 100 * time.Millisecond
@@ -30,17 +31,17 @@ const (
 // committer makes records and releases outputs. Only its goroutine uses it.
 type committer struct {
 	s      *Store
-	host   hostRecord // of this host, without the mark of a clean end
-	tail   uint64
+	host   hostRecord      // of this host, without the mark of a clean end
+	tail   uint64          // the number of the last appended record
 	lost   <-chan struct{} // closed when the lease on a shared log has ended; nil without one
 	work   work            // taken from the queue and not done
-	rec    record          // the one in flight; its lists are reused
-	unused []*layer
-	dead   int64   // weight of the deletions since the last flush by flushDead
-	frames *framer // nil if no archive gets the records
-	chain  *chain  // nil if there is no shared log
-	copied bool    // the store is a backup that no host has opened before
-	ended  bool    // end was called
+	rec    record          // the record in flight; its parts are reused
+	unused []*layer        // layers of the record that are recycled after it
+	dead   int64           // weight of the deletions since the last flush by flushDead
+	frames *framer         // nil if no archive gets the records
+	chain  *chain          // nil if there is no shared log
+	copied bool            // the store is a backup that no host has opened before
+	ended  bool            // end was called
 }
 
 // run commits until the store is closed or fails, and then closes the database.
@@ -204,8 +205,8 @@ func repeatable(err error) bool {
 	return errors.Is(err, sharedlog.ErrUnknown) || errors.Is(err, sharedlog.ErrUnavailable)
 }
 
-// collect swaps filling layers to in flight, whole ones, until the record
-// is large enough. It returns about how many bytes they take.
+// collect makes filling layers the layers in flight, until the record is large enough. It returns their approximate size in
+// the record, in bytes.
 func (c *committer) collect() (size int) {
 	n := 0
 	for _, r := range c.work.dirty {
@@ -272,8 +273,8 @@ func (c *committer) releaseDurable() {
 	}
 }
 
-// markDurable marks a layer as durable, and returns one that is no longer used: the previous lastDurable or, if it is
-// too large to be kept, itself. The committer releases its outputs. If another goroutine is releasing outputs of the
+// markDurable marks a layer as durable, and returns a layer that is no longer used: the previous lastDurable or, if the layer
+// was merged into it or is too large to be kept, the layer itself. The committer releases its outputs. If another goroutine is releasing outputs of the
 // range, they join its queue instead.
 func (p *part) markDurable() (spent *layer) {
 	r := p.r

@@ -136,8 +136,7 @@ func (o *openCursors) closeAll() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for c := o.head; c != nil; c = c.next {
-		// The read that failed is not waited for any more.
-		_ = c.it.Close()
+		_ = c.it.Close() // the error of an earlier step: its caller has it
 	}
 	o.head = nil
 }

@@ -61,7 +61,7 @@ type damages struct {
 	known map[Damage]struct{}
 }
 
-// add logs and reports a part of the store the first time that it is found unreadable.
+// add logs and reports a part of the store the first time that it is found unreadable, up to maxDamages parts.
 func (d *damages) add(found Damage) {
 	d.mu.Lock()
 	_, known := d.known[found]

@@ -7,10 +7,12 @@ import (
 )
 
 const (
-	// maxPointDeletes is the number of keys that a DeleteAll deletes one by one at most. For more keys a range
-	// tombstone is cheaper to write, but it slows the reads of every object in the same memtable.
+	// maxPointDeletes is the maximum of keys that a DeleteAll reads and deletes one by one. It also deletes the keys of an earlier
+	// DeleteAll in the same layer. For more keys a range tombstone is cheaper to write, but it slows the reads of every object in
+	// the same memtable.
 	maxPointDeletes = 1000
-	// rangeDeleteSize is the size of a range deletion in a record, in bytes.
+	// rangeDeleteSize is the weight of a range deletion against maxRecord, in bytes. Its encoding is smaller, but a record must not
+	// have too many of them.
 	rangeDeleteSize = 64 << 10
 )
 
@@ -24,7 +26,7 @@ type clearing struct {
 	at   uint64 // Range.commits when the keys were read
 }
 
-// size is the size of the deletion in a record, in bytes, with a key prefix of so many bytes.
+// size is the weight of the deletion against maxRecord, in bytes, with a key prefix of this length.
 func (c *clearing) size(prefix int) int {
 	if c.all {
 		return rangeDeleteSize

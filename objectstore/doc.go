@@ -1,6 +1,6 @@
 // Package objectstore, a part of the engine without a compatibility promise, keeps the state of objects in one Pebble
-// database: each object owns a key range, and no key of one object is visible to another. It is the only package that
-// uses Pebble, and does not expose it.
+// database: each object owns a key range, and no key of one object is visible to another. In a host only it uses Pebble, with
+// the options of internal/engine, and it does not expose Pebble.
 //
 // # How a write becomes durable
 //
@@ -62,8 +62,9 @@
 // Failure. A failed sync fails the store, not just an object: the log's error is final, and the unsynced writes stay
 // visible to readers. So the store writes nothing more, releases every output with [ErrFenced], refuses commits, and
 // closes the database. It does the same if a log file cannot be written, closed or created. The next Open may find
-// the record in flight. A panic of the engine during an append or a flush ends the process, and any other panic on
-// the committer fails the store: a store that continued would serve data that is not on the disk.
+// the record in flight. The process ends if the directory of a new log file cannot be synced, or if the engine panics
+// during an append or a flush. Any other panic on the committer fails the store: a store that continued would serve
+// data that is not on the disk.
 //
 // Damage. A damaged block makes only the reads that need it fail: see [ErrDamaged]. The store retries the engine's
 // failed background work with pauses, and does not fail. While a flush fails, Put returns [ErrNoSpace] with the
@@ -77,8 +78,8 @@
 // Options.OnDropped. The other ranges of the record, and their order, are not affected.
 //
 // Memory. Options.MaxHostBytes bounds the bytes that are not durable: in open batches and the undos of their
-// savepoints, in layers, and in unreleased outputs. A row counts as its key, its value and 32 bytes, an output
-// as its given size. Each write first reserves its bytes, with one atomic operation, and returns [ErrFull] if
+// savepoints, in layers, and in unreleased outputs. A row counts as its key, its value and 32 bytes, and an
+// output with a size as that size and 32 bytes. Each write first reserves its bytes, with one atomic operation, and returns [ErrFull] if
 // the limit is reached; its caller waits with [Batch.WaitMemory] and repeats the write. A batch's bytes move to
 // its layer until the record is durable, or are returned when the batch is discarded. These rules prevent
 // deadlocks between events that hold bytes and wait for bytes:
@@ -106,15 +107,18 @@
 //
 // # Goroutines and locks
 //
-// The committer is the only permanent goroutine of this package. The others end soon: they call callbacks, or
-// release outputs after a range was taken back or an output panicked. Locks are taken in the order Range.mu,
-// queue.mu or budget.mu; no lock is held during I/O, while an output is released or while a callback runs. Waits
-// use channels, so that a store works in a synctest bubble.
+// The committer is a permanent goroutine of each store. With Options.Ship the shipper is a second one. With Options.Shared
+// there are two more: one writes bases, and one waits for the loss of the lease. The other goroutines are short: they call
+// callbacks, read an archive, or release outputs after the layer of a range was dropped or an output panicked.
+//
+// Locks are taken in the order Range.mu, queue.mu or budget.mu. They are not held during I/O, while an output is
+// released or while a callback runs. The mutex of spaceGuard is held while OnSpace runs, and the mutex of importSet while the
+// marks of imports are read. Waits use channels, so that a store works in a synctest bubble.
 //
 // # Identity
 //
 // A store has an [Identity], in DOHOST, in db/STORE and in the host record. Open compares the three before it writes
-// anything. Backup marks its copy, and the first Open of the copy draws a new fork: docs/decisions/0012 has the
+// a row. It reads the host record with the engine open, which may have moved the rows of its log to tables. Backup marks its copy, and the first Open of the copy draws a new fork: docs/decisions/0012 has the
 // steps. An [Epoch] contains the fork. A feed's header contains the fork of its last append: the first append under
 // another fork, and the first append after an import, draw a new name for the log, so a [Position] in entries that
 // this feed lacks is detected.
@@ -166,12 +170,12 @@
 // comes from the lease, and a host's first record contains it: a generation from the directory could be assigned twice. Outputs
 // are checked against the lease when they are released, because a former owner may have read old state.
 //
-// When the lease is lost the store fails with ErrFenced, like one whose log has failed. Its directory remains a good cache.
+// When the lease is lost, the store fails with ErrFenced, as after a failed sync. The directory remains a good cache.
 //
 // # Bases
 //
 // The log would grow forever, and so would the replay of a host without a directory. When the records since the last base exceed
-// both that base and Shared.BaseAfter, a goroutine of the store writes a base to the log: all rows of a snapshot, in parts like
+// the size of that base plus Shared.BaseAfter, a goroutine of the store writes a base to the log: all rows of a snapshot, in parts like
 // the parts of a shipped base (internal/frame). It takes the snapshot while no record is in flight, so the base is the state
 // after exactly one record. The committer does not wait for the rest. Then the log purges the records before the base:
 //
@@ -194,8 +198,8 @@
 // than a batch is refused before anything is written.
 //
 // The caller must keep this order. It reads the state, while the object may still run. It becomes the owner of the range, and
-// waits until all commits of earlier owners are durable. It takes a [Bookmark], which then names the last record before the
-// replacement: everything that is replaced is in that record or an earlier one. Then it commits the replacement.
+// waits until all commits of earlier owners are durable. It takes a [Bookmark], which names a record before
+// the replacement: everything that is replaced is in that record or an earlier one. Then it commits the replacement.
 //
 //	state read ──▶ range owned ──▶ earlier commits durable ──▶ bookmark ──▶ replacement committed ──▶ durable
 //

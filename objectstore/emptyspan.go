@@ -15,15 +15,15 @@ type emptySpan struct{ from, to []byte }
 // maxEmptySpans bounds the spans of a range: an object has few queues.
 const maxEmptySpans = 4
 
-// longWalk is the number of rows, nearly all of them deleted, that a scan walks over before its first row when the range keeps the span
-// between its lower bound and that row.
+// longWalk is the least number of rows that a scan visits before its first row so that the range keeps the span between its lower
+// bound and that row. Nearly all of these rows are deleted.
 var longWalk = 64
 
 // emptyWalk is the first step of a scan.
 type emptyWalk struct {
 	r       *Range // nil: nothing is kept
-	lower   []byte // of the scan, as is upper
-	upper   []byte
+	lower   []byte // of the scan
+	upper   []byte // of the scan
 	records uint64 // r.records when the scan looked at memory
 }
 

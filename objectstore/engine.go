@@ -12,8 +12,8 @@ import (
 	"github.com/dohost/dohost/internal/engine"
 )
 
-// restoreCompactFrom makes the engine compact tables of a restore when four layers of them overlap. A restore reads nothing before its
-// end, and each compaction writes the rows again. The engine of the first host compacts the rest.
+// restoreCompactFrom makes the engine compact the tables of a restore when four sublevels of L0 overlap: the engine counts two for each. A
+// restore reads nothing before its end, and each compaction writes the rows again. The engine of the first host compacts the rest.
 const restoreCompactFrom = 8
 
 // engineOptions configures Pebble.
@@ -27,8 +27,8 @@ func engineOptions(o *Options, fs vfs.FS) (p *pebble.Options, release func()) {
 	return p, release
 }
 
-// openEngine opens the engine, and makes its database if isNew. Its error is that of a
-// flush, if one failed: see background.
+// openEngine opens the engine, and makes its database if isNew. If a flush has failed, it returns the error of the
+// flush: see background.
 func (s *Store) openEngine(isNew bool) (engineDB, error) {
 	at := s.fs.PathJoin(s.dir, dbName)
 	p, release := engineOptions(&s.opts, &engineFS{s.fs, at, &s.background})
@@ -81,12 +81,12 @@ func (l *engineLogger) Errorf(format string, args ...any) {
 // Fatalf ends the process: Pebble would continue as if it had ended, with its locks held and data that is not on the
 // disk.
 func (l *engineLogger) Fatalf(format string, args ...any) {
-	die(l.log, fmt.Sprintf(format, args...))
+	exitProcess(l.log, fmt.Sprintf(format, args...))
 }
 
-// die ends the process. It writes the reason to the standard error, too: a program without a Logger must not end
+// exitProcess ends the process. It writes the reason to the standard error, too: a program without a Logger must not end
 // silently.
-func die(log *slog.Logger, why string) {
+func exitProcess(log *slog.Logger, why string) {
 	log.Error("ending the process: " + why)
 	fmt.Fprintln(os.Stderr, "dohost: ending the process:", why)
 	os.Exit(1)
@@ -96,14 +96,14 @@ func die(log *slog.Logger, why string) {
 // panic while a mutex of its own is in a state that turns the panic into a fatal error without the name of the disk.
 func (s *Store) logFileCreated(err error) {
 	if err != nil && s.db != nil { // while it is nil, Open returns the error
-		die(s.opts.Logger, fmt.Sprintf("cannot create a log file in %s: %v", s.dir, err))
+		exitProcess(s.opts.Logger, fmt.Sprintf("cannot create a log file in %s: %v", s.dir, err))
 	}
 }
 
-// dieOfPanic is deferred around the committer's calls of the engine. A panic may have left a mutex of the engine locked,
-// and then the store could neither fail nor close, and the process would stay without serving calls.
-func (s *Store) dieOfPanic() {
+// exitOnPanic is deferred around calls of the engine that write. A panic may have left a mutex of the engine locked. Then the store
+// could neither fail nor close, and the process would remain without serving calls.
+func (s *Store) exitOnPanic() {
 	if p := recover(); p != nil {
-		die(s.opts.Logger, fmt.Sprintf("the store in %s cannot continue: %v\n%s", s.dir, p, debug.Stack()))
+		exitProcess(s.opts.Logger, fmt.Sprintf("the store in %s cannot continue: %v\n%s", s.dir, p, debug.Stack()))
 	}
 }

@@ -16,8 +16,8 @@ const flushCategory vfs.DiskWriteCategory = "pebble-memtable-flush"
 // and succeed; after a failure of the log, tables are still written: see background.
 //
 // The engine panics when it cannot close its log file or create the next one, with a mutex in a state that turns the
-// panic into a fatal error of the process. So engineFS hides the errors of log files from the engine. The first one seals
-// it, and the committer checks for it before it acknowledges a record.
+// panic into a fatal error of the process. So after Open engineFS hides the errors of log files from the engine. The first
+// one seals it, and the committer checks for it before it acknowledges a record.
 type engineFS struct {
 	vfs.FS
 	dir string // of the database; a backup writes files of the same kinds elsewhere

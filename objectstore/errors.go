@@ -28,7 +28,7 @@ var (
 	// ErrClosed is wrapped with ErrFenced when the store was closed.
 	ErrClosed = errors.New("dohost: store closed")
 	// ErrNoSpace reports that the disk has less free space than Options.ReserveBytes, or that the engine's last flush
-	// failed. The error wraps that of the flush.
+	// failed. In the second case the error wraps the error of the flush.
 	ErrNoSpace = errkind.ErrNoSpace
 	// ErrReadOnlyStore reports that the store was opened with Options.ReadOnly.
 	ErrReadOnlyStore = errkind.New(errkind.ErrForbidden, "the store was opened read-only")

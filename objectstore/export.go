@@ -13,7 +13,7 @@ import (
 	"github.com/dohost/dohost/internal/errkind"
 )
 
-// ErrNoObject reports that an object to be exported has no rows.
+// ErrNoObject reports that an object to be exported has neither a row nor an alarm, or is half imported.
 var ErrNoObject = errkind.New(errkind.ErrNotFound, "no such object")
 
 // An export is a sequence of msgpack values: the magic text and the format
@@ -73,7 +73,7 @@ func (e *exporter) end() {
 }
 
 // Export writes the object's rows and alarm as a stream that Import reads. The
-// stream ends with a count and a checksum. Errors: ErrNoObject, w's.
+// stream ends with a count and a checksum. Errors: ErrNoObject, ErrDamaged, ErrFenced, the errors of w.
 func (sn *Snapshot) Export(id ID, w io.Writer) error {
 	if ok, err := sn.Exists(id); err != nil || !ok {
 		if err == nil {

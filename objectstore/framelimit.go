@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// frameLimitStep is how many numbers of frames a limit reserves. So many numbers at most are left out after a damaged frame,
-// and Ship.Records counts them until the next base is begun.
+// frameLimitStep is how many numbers a limit reserves after its own record. After a damaged frame the store skips up to one number
+// more than that, and Ship.Records counts the skipped numbers until the next base is begun.
 const frameLimitStep = 1 << 10
 
 // frameLimitKey is the key of the frame limit. It is next to the host record, without which a store does not open.
@@ -38,7 +38,7 @@ func (s *Store) readFrameLimit() (l frameLimit, ok bool, err error) {
 	if ok && err == nil {
 		l, err = decodeFrameLimit(v)
 	}
-	if err != nil && !damagedFrame(err) {
+	if err != nil && !damagedRecord(err) {
 		return l, false, fmt.Errorf("reading the limit of frames: %w", err)
 	}
 	return l, ok && err == nil, nil

@@ -58,9 +58,9 @@ func (c *committer) loadFrames(last hostRecord) error {
 	}
 	newest, ok, err := s.newestFrame(s.db)
 	switch {
-	case damagedFrame(err) && c.frames.limit > 0:
+	case damagedRecord(err) && c.frames.limit > 0:
 		c.skipDamaged(err)
-	case damagedFrame(err) && limited: // of another fork, as the limit
+	case damagedRecord(err) && limited: // of another fork, as the limit
 		c.frames.fresh = true
 		return nil
 	case err != nil:

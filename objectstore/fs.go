@@ -77,16 +77,16 @@ func (f *FS) FailWrites(err error) {
 	f.failWrites = err
 }
 
-// OnWrite calls fn before each operation that changes the file system, syncs included, with a number that counts them
-// from 1. An error of fn becomes the error of the operation. Several goroutines may call fn concurrently.
+// OnWrite calls fn before each operation that changes the file system, syncs included, with the number of the operation, from 1. An
+// error of fn becomes the error of the operation. FailWrites takes precedence. Calls of fn may be concurrent.
 func (f *FS) OnWrite(fn func(op string, path string, n int64) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.onWrite, f.writes = fn, 0
 }
 
-// OnSynced calls fn after each successful sync of the write-ahead log, before the store learns of its end. Several goroutines may call fn
-// concurrently.
+// OnSynced calls fn after each successful sync of the write-ahead log, before the sync returns to the store. Calls of fn may be
+// concurrent.
 func (f *FS) OnSynced(fn func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

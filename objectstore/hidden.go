@@ -24,13 +24,13 @@ type engineDB interface {
 	Flush() error
 }
 
-// engineSnapshot has those of *pebble.Snapshot.
+// engineSnapshot has methods of *pebble.Snapshot.
 type engineSnapshot interface {
 	engineReader
 	Close() error
 }
 
-// engineIterator has those of *pebble.Iterator.
+// engineIterator has methods of *pebble.Iterator.
 type engineIterator interface {
 	Close() error
 	Error() error
@@ -43,7 +43,7 @@ type engineIterator interface {
 	ValueAndErr() ([]byte, error)
 }
 
-// engineBatch has those of *pebble.Batch.
+// engineBatch has methods of *pebble.Batch.
 type engineBatch interface {
 	Close() error
 	Len() int

@@ -63,9 +63,9 @@ func validateName(what, s string, limit int) error {
 	return &NameError{What: what, Value: s, Reason: reason}
 }
 
-// NameError reports which part of an ID is not allowed, and why.
+// NameError reports which part of an ID, or which name of a collection, an index or a feed, is not allowed, and why.
 type NameError struct {
-	What   string // "class", "name" or "id"
+	What   string // "class", "name", "id", "collection", "index" or "feed"
 	Value  string
 	Reason string // such as "has 300 bytes, the limit is 256"
 }

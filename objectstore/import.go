@@ -20,13 +20,13 @@ var (
 	ErrStream = errkind.New(errkind.ErrDamaged, "not a complete export")
 )
 
-// importChunk is how many bytes of rows go into one record of an import.
+// importChunk bounds the bytes of rows in a record of an import. The last row may exceed it.
 const importChunk = 512 << 10
 
 // Import creates the object id from a stream that Export wrote; the exported object may have had another ID. Its
 // alarm gets a new generation. The object must be absent (ErrExists), and cold until Import returns. A large object
-// takes several records. Until the last one is durable, and for ever if the host dies before that, Importing returns
-// true for it. A new Import first removes the rows of an interrupted one. After an error nothing is left, unless the
+// takes several records. Until the last one is durable, and permanently if the host ends before that, Importing returns
+// true for it. A new Import first removes the rows of an interrupted import. After an error nothing is left, unless the
 // store has failed, or the rows cannot be removed: then Importing still returns true.
 //
 // Errors: *NameError, ErrReadOnlyStore, ErrExists, ErrStream, ErrFormat, ErrNoSpace, the error of ctx, ErrFenced, and
@@ -146,8 +146,8 @@ func (im *importer) remove() error {
 	return nil
 }
 
-// commit hands the batch over and waits until it is durable. It ignores the ctx: a record cannot be taken back, and
-// the importer must know whether it is durable.
+// commit commits the batch and waits until it is durable. It ignores the ctx: a record cannot be undone, and the importer
+// must know whether it is durable.
 func (im *importer) commit() error {
 	done := make(importResult, 1)
 	im.batch.Sync(done)

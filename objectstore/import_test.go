@@ -157,6 +157,12 @@ func TestImportOfBrokenStreamLeavesNothing(t *testing.T) {
 		bad[i] ^= 0x10
 		try(fmt.Sprintf("byte %d flipped", i), bad, ErrStream, ErrFormat)
 	}
+	at := bytes.Index(stream, []byte(exportMagic)) + len(exportMagic) + 1 // after the format
+	null := append(bytes.Clone(stream[:at]), frameRow, 0xc0)
+	try("a row without a key", null, ErrStream)
+	if err := s.Import(t.Context(), id, bytes.NewReader(null)); !strings.Contains(err.Error(), "a field is nil") {
+		t.Errorf("a row without a key: %v", err)
+	}
 	try("a later format", bytes.Replace(stream, []byte(exportMagic+"\x01"), []byte(exportMagic+"\x02"), 1), ErrFormat)
 	if err := s.Import(t.Context(), id, bytes.NewReader(stream)); err != nil {
 		t.Error(err)

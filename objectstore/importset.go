@@ -6,7 +6,7 @@ import "sync"
 // rows and must not be run. No I/O.
 func (s *Store) Importing(id ID) bool { return s.importing.has(id) }
 
-// importSet is the objects that are being imported, or were when a host died.
+// importSet has the objects with an import that runs, or that was interrupted by the end of a host.
 type importSet struct {
 	mu  sync.Mutex
 	ids map[ID]bool // whether an import is running

@@ -37,7 +37,10 @@ func (in *importStream) bytes(limit int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n < 0 || n > limit {
+	if n < 0 {
+		return nil, errors.New("a field is nil")
+	}
+	if n > limit {
 		return nil, &LimitError{What: "field", Size: n, Limit: limit}
 	}
 	b := make([]byte, n)
@@ -91,13 +94,13 @@ func (in *importStream) slot(im *importer) error {
 	if err != nil {
 		return err
 	}
-	im.slot, im.hasSlot = im.s.adopted(slot), true
+	im.slot, im.hasSlot = im.s.importedSlot(slot), true
 	return nil
 }
 
-// adopted returns the slot of another store, or of an earlier moment, with a new generation. A delivery of the
+// importedSlot returns the slot of another store, or of an earlier moment, with a new generation. A delivery of the
 // old slot does not count for the new one, and the charging host is unknown to this store.
-func (s *Store) adopted(slot Slot) Slot {
+func (s *Store) importedSlot(slot Slot) Slot {
 	slot.First = slot.Setting()
 	slot.Generation = s.NewAlarmGeneration()
 	slot.Charge.Host, slot.Charge.Begun = 0, false

@@ -11,7 +11,7 @@ import (
 	"github.com/dohost/dohost/internal/frame"
 )
 
-// First bytes of keys. doc.go draws the key space.
+// First bytes of keys. The package comment lists the keys.
 const (
 	keyHost      = 'h'
 	keyAlarm     = 'a'
@@ -155,8 +155,8 @@ const (
 const (
 	slotAtStart  = 1 << iota
 	slotBegun    // Charge.Begun
-	slotExtended // more follows than of an alarm that never failed
-	slotRepeated // Slot.First follows; of extended ones only
+	slotExtended // the fields of an alarm that has failed or was repeated follow
+	slotRepeated // Slot.First follows; only in an extended slot
 )
 
 const (
@@ -263,7 +263,7 @@ func decodeIndexEntry(b []byte) (indexEntry, error) {
 	}, nil
 }
 
-// hostRecord is written by each host when it opens the store and when it closes it.
+// hostRecord is written by each host when it opens and when it closes the store.
 type hostRecord struct {
 	identity   Identity
 	parent     uint32 // the fork that the store's backup was taken from; zero if the store is no copy
@@ -312,10 +312,10 @@ func decodeHostRecord(b []byte) (hostRecord, error) {
 
 // appliedRow is the row keyApplied.
 type appliedRow struct {
-	// at is the position of the last record that the engine has. Its number is 0 while a base is restored: the other rows are then a
-	// part of a state.
+	// at is the position of the last record that the engine has. Its number is 0 while a base is restored: until then the other rows are
+	// only a part of a state.
 	at frame.Position
-	// since is the bytes of the records since a base, the newest one if no crash has lost this row.
+	// since is the bytes of the records since a base. It is the newest base, unless a crash has lost a newer version of this row.
 	since int64
 }
 

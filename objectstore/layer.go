@@ -4,7 +4,7 @@ package objectstore
 type emission struct {
 	out  Output
 	sync bool  // waits for NoWait writes too
-	size int64 // bytes that it holds, in the store's budget until it is released
+	size int64 // bytes that it holds in the store's budget until it is released
 }
 
 // slotChange is a layer's change of the alarm slot.
@@ -29,7 +29,7 @@ const (
 // writes no longer change and need no lock; its outputs stay under Range.mu.
 type layer struct {
 	set      writeSet
-	cleared  bool // nothing below this layer is read
+	cleared  bool // it begins with a DeleteAll: reads skip the layers below it
 	clearing clearing
 	gated    bool // holds a write that outputs wait for
 	slot     slotChange
@@ -51,7 +51,7 @@ func (g *layer) bytes() int64 {
 	return n
 }
 
-// size returns about how many bytes of a record the layer takes, with a key prefix of so many bytes.
+// size returns the approximate size of the layer in a record, in bytes, with a key prefix of this length.
 func (g *layer) size(prefix int) int {
 	n := g.set.bytes + len(g.set.rows)*prefix
 	if g.cleared {

@@ -70,8 +70,8 @@ func (b *bases) grown(total int64) {
 	}
 }
 
-// due reports whether the records since the newest base are large. The size of the base counts too: writing bases costs at most as much
-// as the records, and a host that restores one reads at most twice its state.
+// due reports whether the records since the newest base exceed its size plus BaseAfter. A base grows by at most the records before it, so
+// the bases have less than twice as many bytes as the records. A host that restores a base reads about twice its size plus BaseAfter.
 func (b *bases) due() bool { return b.since(b.have.Load()) > b.after+b.size.Load() }
 
 // run writes bases and purges until the lease or the store ends.
@@ -199,7 +199,7 @@ func (b *baseWriter) copy(to io.Writer, part int) error {
 	return nil
 }
 
-// failed counts a failed attempt. The log has the first of several with the same text.
+// failed counts a failed attempt. It logs only the first of several failures with the same text.
 func (b *bases) failed(err error) {
 	if b.ctx.Err() != nil {
 		return
@@ -214,7 +214,7 @@ func (b *bases) failed(err error) {
 	}
 }
 
-// close ends the goroutine. A method of the lease that does not return is left alone: it finds the store closed.
+// close ends the goroutine. It waits for logBaseCloseTime at most: a method of the lease that returns later finds the store closed.
 func (b *bases) close() {
 	b.end()
 	timer := time.NewTimer(logBaseCloseTime)

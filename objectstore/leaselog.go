@@ -31,14 +31,14 @@ const (
 	leaseReleaseTime = 5 * time.Second  // of Close, for the release
 )
 
-// errNoAnswer is the cause when Open or Close gives a record up.
+// errNoAnswer is the cause when Open or Close stops waiting for a record.
 var errNoAnswer = fmt.Errorf("dohost: the shared log has not accepted a record for %v", leaseHostTime)
 
 // maxGeneration is the greatest generation of a host: NewAlarmGeneration has 24 bits for it.
 const maxGeneration = 1<<24 - 1
 
-// leaseLog is a shared log. The engine is a cache of it, and is never synced: after a crash the store reads the lost records from the
-// log.
+// leaseLog is a shared log. The engine is a cache of it, and gets the records without a sync: after a crash the store reads the lost
+// records from the log. Only a backup syncs the engine.
 type leaseLog struct {
 	s      *Store
 	lease  sharedlog.Lease
@@ -46,9 +46,9 @@ type leaseLog struct {
 	parent context.Context
 	ctx    context.Context // of all calls but Release; a child of parent
 	stop   context.CancelCauseFunc
-	chain  *chain         // set by replay
-	bases  *bases         // writes them
-	first  frame.Position // of the first record that the log must have: that of its base, or record 1
+	chain  *chain // set by replay
+	bases  *bases
+	first  frame.Position // of the first record that the log must have: the record of its base, or record 1
 }
 
 func newLeaseLog(s *Store, o *Shared) *leaseLog {
@@ -93,7 +93,8 @@ func (l *leaseLog) guard(method string, f func() error) (err error) {
 	return err
 }
 
-// failure makes ErrFenced of the lease's error of that kind, and replaces an error of a call whose context has ended by the cause.
+// failure returns ErrFenced for a sharedlog.ErrFenced. Once the context of the calls has ended, the
+// error is the cause of that, which is not retried.
 func (l *leaseLog) failure(err error) error {
 	cause := context.Cause(l.ctx)
 	switch {
@@ -110,7 +111,7 @@ func (l *leaseLog) failure(err error) error {
 }
 
 func (l *leaseLog) apply(b engineBatch) error {
-	defer l.s.dieOfPanic()
+	defer l.s.exitOnPanic()
 	return errors.Join(pebbleDB(l.s).Apply(b.(*pebble.Batch), pebble.NoSync), l.s.background.failure())
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/dohost/dohost/sharedlog"
 )
 
-// identify makes the directory one of the store that the shared log has, before the engine is opened.
+// identify checks, before the engine is opened, that the directory is of the store that the shared log has. A new directory becomes one.
 func (l *leaseLog) identify(c *claim) error {
 	newest := l.lease.Newest()
 	switch g := l.lease.Generation(); {

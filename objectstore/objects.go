@@ -6,7 +6,7 @@ import (
 	"iter"
 )
 
-// walker is a cursor over a snapshot with copies of the current row.
+// walker is a cursor over a snapshot or the database, with copies of the current row.
 type walker struct {
 	*cursor
 	key, value []byte
@@ -48,8 +48,8 @@ func (sn *Snapshot) walk(lower, upper []byte) (*walker, error) {
 	return &walker{cursor: c, upper: upper}, nil
 }
 
-// Classes yields the classes that have objects, in order. It seeks once per
-// class. The iteration may continue after ErrDamaged.
+// Classes yields the classes that have objects, in order. A class with no other object than one half imported is among them.
+// It seeks once per class. The iteration may continue after ErrDamaged.
 func (sn *Snapshot) Classes() iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for id, err := range sn.skip([]byte{keyObject}, func(id ID) []byte {
@@ -148,8 +148,8 @@ func (sn *Snapshot) hasRows(id ID) (bool, error) {
 	return w.first()
 }
 
-// HasRows reports whether the database has a row or an alarm of the object, and no half of an import. Unlike
-// [Snapshot.Exists] it does not wait for the record in flight, and counts rows of that record that may still be lost.
+// HasRows reports whether the database has a row or an alarm of the object, and the object is not half imported. It needs no
+// snapshot, so it does not wait for the record in flight. It may count rows of that record, which a power cut could still undo.
 func (s *Store) HasRows(id ID) (bool, error) {
 	if err := s.refusal(); err != nil || s.Importing(id) {
 		return false, err

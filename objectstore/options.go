@@ -22,7 +22,7 @@ type Stage uint8
 // The stages.
 const (
 	StageTake    Stage = iota // about to be made, from the commits in the queue
-	StageSync                 // written, and readable; not synced
+	StageSync                 // written and readable, not synced; with Options.Shared, before the append to the log
 	StageDurable              // synced; its outputs have not left
 )
 
@@ -30,19 +30,20 @@ const (
 type Options struct {
 	// FS is the file system of the store. Nil means the disk.
 	FS *FS
-	// Logger gets the engine's messages. Its handler is called on goroutines of its own, and loses a message if it
-	// panics. Nil discards them.
+	// Logger gets the store's and the engine's messages. Its handler is called on goroutines of its own. A message is lost if the
+	// handler panics on it, and messages are dropped while a call takes longer than a second. Nil discards all messages.
 	Logger *slog.Logger
-	// Cache is the least size of the block cache in bytes. It also holds blocks in the memory that the memtables do not use; there are at
-	// most four. Zero means 64 MiB.
+	// Cache is the least size of the block cache in bytes. The cache also uses the memory of four memtables, as far as they do not use
+	// it. Zero means 64 MiB.
 	Cache int64
 	// MemTable is the size of a memtable in bytes. Zero means 64 MiB.
 	MemTable int64
 	// MaxObjectBytes bounds the committed bytes of one object that are not durable. A write
 	// returns ErrFull while there are more. Zero means 8 MiB.
 	MaxObjectBytes int64
-	// MaxHostBytes bounds the bytes of all objects that are not durable: open batches, commits, and the payloads of
-	// outputs. A write that would exceed it returns ErrFull. Zero means 256 MiB.
+	// MaxHostBytes bounds the bytes of all objects that are not durable: open batches, commits, and unreleased outputs with a
+	// size. A write that would exceed it returns ErrFull, except in the favored batch: see Memory in the package comment. Zero
+	// means 256 MiB.
 	MaxHostBytes int64
 	// ReserveBytes is the free disk space below which Put returns ErrNoSpace. Zero means four times MemTable, 64 MiB
 	// at least; negative means none. The engine may take that before the next check of the disk, by a log with a
@@ -57,11 +58,11 @@ type Options struct {
 	// object that are not durable, because the engine could not read the alarm slot that they
 	// replace. The epoch then no longer owns the range.
 	OnDropped func(id ID, epoch Epoch, cause error)
-	// OnSpace is called when the store begins to refuse writes for want of space, and when it accepts them again, on
-	// a goroutine of its own. It must not block. A panic is logged.
+	// OnSpace is called when the store begins to refuse writes for lack of space, and when it accepts them again, on a
+	// goroutine of its own. A writer or the committer waits for it: it must not block. A panic is logged.
 	OnSpace func(DiskSpace)
-	// OnDamage is called the first time that a part of the store cannot be read, on the
-	// goroutine of the read or on one of the engine's. It must not block or use the store.
+	// OnDamage is called the first time that a part of the store cannot be read, on a goroutine of its own. The read, or the
+	// engine, waits for it: it must not block or use the store. A panic is logged.
 	OnDamage func(Damage)
 	// OnAlarms gets the changes of slots in the order of their records: after the sync, before the outputs of the
 	// same record are released. The committer calls it; it must not block, and may keep the slice. A panic or
@@ -146,7 +147,7 @@ type Shared struct {
 	Lease sharedlog.Lease
 	// Context is the parent of the contexts of the lease's calls. It is required, and must not end before Close has returned.
 	Context context.Context
-	// BaseAfter is how many bytes of records follow a base in the log, in addition to its size, before the next one is written. Zero
+	// BaseAfter is how many bytes of records follow a base in the log, in addition to the size of the base, before the next base is written. Zero
 	// means 64 MiB.
 	BaseAfter int64
 

@@ -15,9 +15,9 @@ type queue struct {
 	mu      sync.Mutex
 	shut    bool     // no range is added any more
 	abort   bool     // queued commits are dropped
-	stopped bool     // the committer has left
+	stopped bool     // the committer takes no more work
 	dirty   []*Range // with a filling layer
-	busy    []*Range // with outputs that the committer is asked to release
+	busy    []*Range // with outputs that the committer must release
 	spares  []*layer
 }
 
@@ -37,8 +37,8 @@ func (q *queue) add(r *Range) bool {
 	return true
 }
 
-// continueRelease asks the committer to continue the release of the range's outputs for the caller. It returns false if
-// the committer has left.
+// continueRelease makes the committer continue the release of the range's outputs for the caller. It returns false if the
+// committer takes no more work.
 func (q *queue) continueRelease(r *Range) bool {
 	q.mu.Lock()
 	if q.stopped {
@@ -137,7 +137,7 @@ func (q *queue) emptyLayer() *layer {
 	return g
 }
 
-// recycle takes back layers that are no longer referenced.
+// recycle keeps layers that are no longer referenced for reuse.
 func (q *queue) recycle(gs []*layer) {
 	for _, g := range gs {
 		g.reset()

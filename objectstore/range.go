@@ -17,8 +17,8 @@ type Range struct {
 	prefix []byte // of all keys of the object
 	bad    error  // the ID is not allowed: commits are refused
 
-	// undurable is the size of filling and inflight against the limits. It changes with mu held, except when a record
-	// is durable or dropped.
+	// undurable is the size of filling and inflight against the limits. A commit changes it with mu held. It is reduced without mu when a
+	// layer has become durable or was dropped.
 	undurable atomic.Int64
 
 	// mu guards the rest. It is taken before queue.mu, and never held during I/O or while an output is released. Its
@@ -27,7 +27,7 @@ type Range struct {
 	owner       Epoch       // zero: none
 	filling     *layer      // nil if nothing was committed since the last record
 	inflight    *layer      // nil unless it is part of the record in flight
-	lastDurable *layer      // the last that became durable, if it is small: Pebble has it too
+	lastDurable *layer      // the layer that became durable last, if it is small: Pebble has its rows, too
 	reading     *layer      // gets a copy of all rows of Pebble; nil once they have changed
 	commits     uint64      // commits with writes
 	records     uint64      // layers that have become durable
@@ -228,7 +228,7 @@ func (r *Range) Clean() bool {
 	return r.filling == nil && r.inflight == nil && len(r.out) == 0 && !r.releasing && r.dropping == 0
 }
 
-// subtractUndurable notes that so many bytes are durable, or dropped. The caller returns them to the budget.
+// subtractUndurable subtracts bytes that have become durable, or were dropped. The caller returns them to the budget.
 func (r *Range) subtractUndurable(n int64) {
 	r.undurable.Add(-n)
 	r.store.budget.committing.Add(-n)

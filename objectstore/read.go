@@ -13,7 +13,7 @@ func (r *Range) get(dst, key []byte) ([]byte, bool, error) {
 		return dst, false, err
 	}
 	for {
-		v, ok, found := r.remembered(dst, key[len(r.prefix):])
+		v, ok, found := r.getInMemory(dst, key[len(r.prefix):])
 		if found {
 			return v, ok, nil
 		}
@@ -23,10 +23,10 @@ func (r *Range) get(dst, key []byte) ([]byte, bool, error) {
 	}
 }
 
-// remembered looks for a row in filling, in flight and lastDurable. found reports that one of them has the row, or that
+// getInMemory looks for a row in filling, in flight and lastDurable. found reports that one of them has the row, or that
 // it does not exist. A busy object reads mostly durable rows; nothing older can hide them, and everything newer is
 // looked at before.
-func (r *Range) remembered(dst, key []byte) (v []byte, ok, found bool) {
+func (r *Range) getInMemory(dst, key []byte) (v []byte, ok, found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, g := range [...]*layer{r.filling, r.inflight, r.lastDurable} {
@@ -51,7 +51,7 @@ func (r *Range) slot() (Slot, bool, error) {
 		return Slot{}, false, err
 	}
 	for {
-		if c := r.rememberedSlot(); c.changed {
+		if c := r.slotInMemory(); c.changed {
 			return c.slot, c.set, nil
 		}
 		if r.prefetch(false) {
@@ -66,8 +66,8 @@ func (r *Range) slot() (Slot, bool, error) {
 	}
 }
 
-// rememberedSlot returns the last change of the slot that is in memory, if any.
-func (r *Range) rememberedSlot() slotChange {
+// slotInMemory returns the last change of the slot that is in memory, if any.
+func (r *Range) slotInMemory() slotChange {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, g := range [...]*layer{r.filling, r.inflight, r.lastDurable} {

@@ -2,8 +2,7 @@ package objectstore
 
 import "errors"
 
-// record is layers that become durable together, as one Pebble batch. It
-// belongs to the committer.
+// record has the layers that become durable together, as one Pebble batch. Only the committer uses it.
 type record struct {
 	batch engineBatch
 	parts []part
@@ -40,8 +39,7 @@ func (rec *record) objects(yield func(ID) bool) {
 	}
 }
 
-// encode writes all parts into the engine batch. It reads nothing: an error concerns all of
-// the record.
+// encode writes all parts into the engine batch. It reads nothing, so an error concerns the whole record.
 func (rec *record) encode() error {
 	for i := range rec.parts {
 		if err := rec.encodePart(&rec.parts[i]); err != nil {

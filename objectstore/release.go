@@ -6,11 +6,9 @@ import (
 	"slices"
 )
 
-// Output is something that leaves an object. It is released exactly once, by the
-// committer or by the goroutine that commits. With an error it must not leave.
-// Release is constant work, never blocks and runs no code of the store's users.
-//
-// An output that panics all the same is logged, and the outputs after it are released.
+// Output is something that leaves an object. The store releases it exactly once, on any goroutine: for instance on the
+// committer's, or on the goroutine that commits or fences. Release must do constant work, and must neither block nor run code
+// of the store's users. An output that panics nevertheless is logged, and the outputs after it are released.
 type Output interface {
 	// Release releases the output. With an error the output must not leave.
 	Release(err error)
@@ -26,8 +24,8 @@ type AsyncOutput interface {
 	ReleaseAsync(done func())
 }
 
-// maxReleaseLoop bounds how often a goroutine continues with outputs that came during its release. Then the committer
-// takes over, so that no caller works for others without end.
+// maxReleaseLoop bounds the passes of a goroutine over outputs that were emitted during its release. Then the committer continues,
+// so that no caller releases the outputs of others without end.
 const maxReleaseLoop = 64
 
 // releaseLoop releases the outputs that may leave. The caller has set r.releasing and holds no lock.
@@ -124,8 +122,7 @@ func (r *Range) releaseAfter(outs []emission, err error, v any) (all bool) {
 	return false
 }
 
-// releaseDropped releases the outputs of a layer that was taken back. The caller
-// has incremented r.dropping.
+// releaseDropped releases the outputs of a layer that was dropped. The caller has incremented r.dropping.
 func (r *Range) releaseDropped(outs []emission, err error) {
 	defer func() {
 		r.mu.Lock()

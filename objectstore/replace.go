@@ -138,7 +138,7 @@ func (s *Batch) Replace(ctx context.Context, st *ArchivedState) error {
 		}
 	}
 	if st.hasSlot {
-		s.SetSlot(s.r.store.adopted(st.slot))
+		s.SetSlot(s.r.store.importedSlot(st.slot))
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ type Restored struct {
 	Identity Identity // of the store that shipped the records
 	Record   uint64   // the last restored record
 	Time     time.Time
-	Bytes    int64 // read from the archive
+	Bytes    int64 // of the replayed objects of the archive
 }
 
 // Errors of Restore.
@@ -42,11 +42,11 @@ var (
 
 // Restore makes a store in dir, which must be absent or empty, with the state that the archive has of a moment: the newest
 // complete base that is not after it, with all records up to it. Every frame is verified. The store is marked as
-// a copy: the first host that opens it draws a new fork. A restore that was interrupted, or that fails, is no store, and
-// leaves files in dir: remove them before the next attempt.
+// a copy: the first host that opens it draws a new fork. A restore that was interrupted, or that fails, is no store, and may
+// leave files in dir: remove them before the next attempt.
 //
-// Errors: ErrBookmark, ErrForeignBookmark; ErrDamagedArchive; ErrNotArchived; fs.ErrExist if dir is not empty; the errors of
-// the archive, such as the end of ctx, and of the disk.
+// Errors: ErrBookmark, ErrForeignBookmark; ErrDamagedArchive; ErrNotArchived; fs.ErrExist if dir is not empty; ErrLocked; the
+// errors of the archive, such as the end of ctx, and of the disk.
 func Restore(ctx context.Context, from Archive, dir string, to RestorePoint, o *Options) (done Restored, err error) {
 	r := newRestorer(from, dir, to, o)
 	if err := r.claim(); err != nil {
@@ -79,7 +79,7 @@ func (r *restorer) restored() Restored {
 	return Restored{Identity: r.identity(), Record: r.at.Number, Time: time.Unix(0, r.at.Time).UTC(), Bytes: r.bytes}
 }
 
-// claim makes the directory and locks it. It refuses one that has any other file than a lock.
+// claim makes the directory and locks it. It refuses a directory with any other file than a lock.
 func (r *restorer) claim() error {
 	if names, err := r.fs.List(r.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -116,7 +116,7 @@ func onlyLock(dir string, names []string) error {
 type restorePlan struct {
 	base    archivedBase
 	records []archivedRecords // the records after the base, until the last one
-	next    uint64            // the record of the next base, if that is after a time that was asked for; or zero
+	next    uint64            // the record of the next base, if that is after the requested time; or zero
 }
 
 // bound makes the bookmark of the moment a bound of its record.
@@ -198,8 +198,8 @@ func (r *restorer) timeOf(ctx context.Context, b archivedBase) (int64, error) {
 	return f.Time, nil
 }
 
-// checkRun checks by the names of the objects, before anything is written, that the archive has all records up to the one
-// that was asked for.
+// checkRun checks by the names of the objects, before anything is written, that the archive has all records up to the requested
+// one.
 func (r *restorer) checkRun(p restorePlan) error {
 	at := p.base.number
 	for _, o := range p.records {
@@ -223,7 +223,7 @@ func follows(o archivedRecords, at uint64) error {
 	return nil
 }
 
-// identity is that of the store that shipped the records.
+// identity returns the identity of the store that shipped the records.
 func (r *restorer) identity() Identity { return Identity{Store: r.at.Store.String(), Fork: r.at.Fork} }
 
 // finish makes the directory a store, which is marked as a copy.

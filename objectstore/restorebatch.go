@@ -36,7 +36,7 @@ type replayKey struct {
 type replayOp struct {
 	kind  frame.OpKind // frame.OpSet or frame.OpDelete
 	value []byte
-	at    int64 // added, when the operation was
+	at    int64 // replayBatch.added when the operation was added; 0 if it was dropped
 }
 
 // replayRange is a deletion of a range.
@@ -83,7 +83,7 @@ func (b *replayBatch) take(s *Store) (batch engineBatch, err error) {
 	return out, err
 }
 
-// maxOpHeader is about the most bytes of an operation in an engine batch in addition to its key and value.
+// maxOpHeader is the approximate maximum of the bytes of an operation in an engine batch, in addition to its key and value.
 const maxOpHeader = 1 + 2*5
 
 // drop marks the operations on the keys of a range that were added before its deletion as dropped. The keys are sorted.

@@ -33,7 +33,7 @@ type restorer struct {
 	space func() error // called before each write; nil for none
 
 	base  *frame.Base // verifies the base; nil before it
-	part  int         // the next one of the base
+	part  int         // the next part of the base
 	batch replayBatch
 	held  int64          // bytes of the frames since the last write of the batch
 	at    frame.Position // of the last replayed record
@@ -90,7 +90,7 @@ func (r *restorer) get(ctx context.Context, n frame.Name) ([]byte, error) {
 	return content, err
 }
 
-// damage makes a refused frame an ErrDamagedArchive. Errors of the disk are none.
+// damage returns ErrDamagedArchive for a refused frame, and other errors, for instance of the disk, as they are.
 func damage(err error) error {
 	if _, refused := errors.AsType[*frame.Error](err); refused {
 		return fmt.Errorf("%w: %w", ErrDamagedArchive, err)
@@ -104,7 +104,7 @@ func (r *restorer) replayBase(ctx context.Context, base archivedBase) error {
 		r.base = frame.NewBase(base.number)
 	}
 	for ; r.part < len(base.parts); r.part++ {
-		if err := r.makeRoom(); err != nil {
+		if err := r.writeIfLarge(); err != nil {
 			return err
 		}
 		content, err := r.get(ctx, base.parts[r.part])
@@ -130,7 +130,7 @@ func (r *restorer) replayBase(ctx context.Context, base archivedBase) error {
 	return nil
 }
 
-// replayRecords stops at the last record that was asked for. Times are verified to be in order, so all records after the
+// replayRecords stops at the last requested record. Times are verified to be in order, so all records after the
 // first one that is too new are too new.
 func (r *restorer) replayRecords(ctx context.Context, p restorePlan) error {
 	for _, o := range p.records {
@@ -155,7 +155,7 @@ func (r *restorer) replayRecords(ctx context.Context, p restorePlan) error {
 	return nil
 }
 
-// replayObject replays the frames of an object. It returns true after the last record that was asked for.
+// replayObject replays the frames of an object. It returns true after the last requested record.
 func (r *restorer) replayObject(o archivedRecords, content []byte) (end bool, err error) {
 	if o.First <= r.at.Number {
 		if content, err = r.skip(content); err != nil {
@@ -174,7 +174,7 @@ func (r *restorer) replayObject(o archivedRecords, content []byte) (end bool, er
 		if !r.to.Time.IsZero() && f.Time > r.to.Time.UnixNano() {
 			return true, nil
 		}
-		if err := r.makeRoom(); err != nil {
+		if err := r.writeIfLarge(); err != nil {
 			return false, err
 		}
 		if err := r.apply(&f); err != nil {
@@ -205,7 +205,7 @@ func (r *restorer) skip(content []byte) ([]byte, error) {
 }
 
 // apply adds the operations of a frame to the batch. If there are spans, it adds only the operations on them. The values stay in memory
-// until the batch is written. Its error is an *frame.Error.
+// until the batch is written. Its error is a *frame.Error.
 func (r *restorer) apply(f *frame.Frame) (err error) {
 	for op, opErr := range frame.Ops(f.Payload) {
 		switch {
@@ -224,8 +224,8 @@ func (r *restorer) apply(f *frame.Frame) (err error) {
 	return nil
 }
 
-// makeRoom writes the batch if it is of frames of half a memtable.
-func (r *restorer) makeRoom() error {
+// writeIfLarge writes the batch if its frames have at least half the size of a memtable.
+func (r *restorer) writeIfLarge() error {
 	if r.held < r.store.opts.MemTable/2 {
 		return nil
 	}

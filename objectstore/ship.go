@@ -13,13 +13,13 @@ import (
 // Shipping configures the shipping of records to an archive: see the section of the package comment.
 type Shipping struct {
 	// Archive gets the records. It is required. It must be empty, or have records of this store and fork, and no record that the store
-	// lacks. Otherwise Open returns ErrForeignArchive; if the archive cannot be read within 10 s, Open succeeds, and shipping fails later.
+	// lacks. Otherwise Open returns ErrForeignArchive. If the archive cannot be read within 10 s, Open succeeds, and the shipper compares it later.
 	Archive Archive
 	// Context is the parent of the contexts of the archive's calls. It is required, and must not end before Close has
 	// returned.
 	Context context.Context
-	// Every is the delay before a record is shipped, with all others of that time in one object, unless 4 MiB are
-	// waiting. Zero means one second.
+	// Every is the delay before a record is shipped, in one object with all other records of that time. There is no delay while
+	// 4 MiB wait. Zero means one second.
 	Every time.Duration
 	// Backlog bounds the bytes of frames that wait in the store. Beyond it the store drops them, and ships a new base
 	// when the archive is available again. Zero means 1 GiB.
@@ -52,7 +52,7 @@ func (o *Shipping) withDefaults(log *slog.Logger) Shipping {
 	return d
 }
 
-// Sizes of objects, in bytes: of frames, and of the rows of a part of a base. The last one may exceed them.
+// Sizes of objects, in bytes: of frames, and of the rows of a part of a base. The last frame or row may exceed them.
 const (
 	maxShipment = 4 << 20
 	maxBasePart = 8 << 20
@@ -93,17 +93,17 @@ type shipper struct {
 	progress chan struct{}
 
 	// Only the goroutine uses the rest, and Open before it starts.
-	at        frame.Position // of the newest shipped record, or of the base that was begun
-	linked    bool           // at is such a position, and the frames after it may be in the store
-	singly    bool           // an iterator over frames has met damage
-	shipment  *shipment
-	base      *baseWriter
-	retry     baseRetry
-	baseBytes int64 // of the newest base
-	sinceBase int64 // bytes of records since then
-	newest    archivedAt
-	lastSeen  archivedAt // newest at the time checked
-	checked   time.Time  // the last look for lastSeen
+	at         frame.Position // of the newest shipped record, or of the base that was begun
+	linked     bool           // at is such a position, and the frames after it may be in the store
+	pointReads bool           // an iterator over frames has met damage
+	shipment   *shipment
+	base       *baseWriter
+	retry      baseRetry
+	baseBytes  int64 // of the newest base
+	sinceBase  int64 // bytes of records since then
+	newest     archivedAt
+	lastSeen   archivedAt // newest at the time checked
+	checked    time.Time  // the last look for lastSeen
 }
 
 func newShipper(s *Store, o *Shipping) *shipper {
@@ -257,7 +257,7 @@ func (sh *shipper) isAttached() bool {
 	return sh.attached
 }
 
-// failed reports a failed attempt to ship records. The log has the first of several with the same text.
+// failed reports a failed attempt to ship records. It logs only the first of several failures with the same text.
 func (sh *shipper) failed(err error, n int) {
 	if sh.ctx.Err() != nil {
 		return
@@ -282,8 +282,8 @@ func (sh *shipper) succeeded() {
 	}
 }
 
-// close ends the shipping. With drain it ships the records that are durable first, for shipCloseTime at most. A Put that
-// does not return is left alone: the goroutine ends after it, and reads the store no more.
+// close ends the shipping. With drain it first ships the durable records. It waits for shipCloseTime at most: after a Put that
+// returns later, the goroutine ends without another read of the store.
 func (sh *shipper) close(drain bool) {
 	sh.mu.Lock()
 	sh.closing = true

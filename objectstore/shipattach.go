@@ -17,12 +17,12 @@ var ErrForeignArchive = errkind.New(errkind.ErrConflict, "the archive is not of 
 // archiveEnd is the newest content of an archive.
 type archiveEnd struct {
 	last frame.Name // the object with the newest record; zero if there is none
-	prev frame.Name // the one before, with an older newest record
+	prev frame.Name // the object before last: its newest record is older
 	// base is the newest complete base, and hasBase reports whether there is one and the records from it to the end.
 	base      archivedBase
 	hasBase   bool
 	sinceBase int64 // bytes of records after the base
-	damaged   bool  // the newest object was damaged, and last is the one before
+	damaged   bool  // the newest object was damaged, and last is the object before it
 }
 
 // endOf finds the end in a list of objects.
@@ -89,8 +89,8 @@ func (sh *shipper) attach(ctx context.Context) error {
 	return nil
 }
 
-// endPosition returns the position of the end. If the newest object is damaged, the end is that of the object before, and a new
-// base is needed: the records after it are not linked to the archive.
+// endPosition returns the position of the end. If the newest object is damaged, it is the end of the object before, and a new base
+// is needed: the records after it are not linked to the archive.
 func (sh *shipper) endPosition(ctx context.Context, e *archiveEnd) (at frame.Position, err error) {
 	at, err = positionOf(ctx, sh.opts.Archive, e.last)
 	if !errors.Is(err, ErrDamagedArchive) || e.prev == (frame.Name{}) {
@@ -116,8 +116,8 @@ type archivedAt struct {
 // checkTime is the least time between two looks for an object that the archive had. A look reads one object.
 const checkTime = time.Minute
 
-// checkArchive is called before records are put. Once a minute it looks for the object that was the newest one at the look
-// before: an archive that was emptied, replaced or unmounted since does not have it, even if objects were put later. The
+// checkArchive is called before records are put. Once a minute it looks for the object that was the newest one at the previous
+// look: an archive that was emptied, replaced or unmounted since does not have it, even if objects were put later. The
 // archive is then compared with the store as at Open. If the object is damaged, a new base is made. In both cases it returns
 // false: the shipment must not be put.
 func (sh *shipper) checkArchive() (valid bool, err error) {
@@ -235,7 +235,7 @@ func (sh *shipper) compare(at *frame.Position) error {
 		func(f *frame.Frame) frame.Sum { return f.Prev },
 	} {
 		f, ok, err := s.frameOf(at.Number + uint64(i))
-		if err != nil && !damagedFrame(err) {
+		if err != nil && !damagedRecord(err) {
 			return err
 		}
 		if ok && sum(&f) != at.Sum {
@@ -245,8 +245,8 @@ func (sh *shipper) compare(at *frame.Position) error {
 	return nil
 }
 
-// damagedFrame reports whether the error is that of a frame that the store has and cannot read.
-func damagedFrame(err error) bool { return errors.Is(err, ErrDamaged) || errors.Is(err, ErrFormat) }
+// damagedRecord reports whether the error is of a record of this package, such as a frame or a slot, that the store has and cannot read.
+func damagedRecord(err error) bool { return errors.Is(err, ErrDamaged) || errors.Is(err, ErrFormat) }
 
 // frameOf returns the frame of a record, if the store still has it. With an error ok is false.
 func (s *Store) frameOf(number uint64) (f frame.Frame, ok bool, err error) {

@@ -19,7 +19,7 @@ const (
 // baseRetry decides when a base is tried again.
 type baseRetry struct {
 	failed int       // bases in sequence that were dropped
-	at     time.Time // before it nothing of a base is tried; zero before the first failure
+	at     time.Time // the time of the next attempt; zero before the first failure
 }
 
 // baseWriter puts a base: the rows of a snapshot. It keeps the snapshot until the archive has all parts, or until it
@@ -30,12 +30,12 @@ type baseWriter struct {
 	at    frame.Position // of the snapshot
 	ok    bool           // w is at a row
 	part  uint32
-	last  frame.Sum // of the part before
+	last  frame.Sum // of the previous part
 	bytes int64
 	// name and content are the part that the archive does not have yet; nil if there is none.
 	name    string
 	content []byte
-	end     bool // it is the last one
+	end     bool // name and content are the last part
 	// failing is the first of the failed attempts since the last put; zero if there is none. tries is their number.
 	failing time.Time
 	tries   int
@@ -96,7 +96,7 @@ func (sh *shipper) baseFailed(err error) {
 	}
 }
 
-// expireBase is called after a failed attempt of anything. It drops the base after a minute of them.
+// expireBase is called after each failed attempt, of records or of a base. It drops the base after a minute of failures.
 func (sh *shipper) expireBase() {
 	b, now := sh.base, time.Now()
 	switch {
@@ -104,7 +104,7 @@ func (sh *shipper) expireBase() {
 	case b.failing.IsZero():
 		b.failing = now
 	case now.Sub(b.failing) >= baseFailTime:
-		sh.s.opts.Logger.Warn("a base is given up, another one is begun later", "record", b.at.Number)
+		sh.s.opts.Logger.Warn("the base is dropped after a minute of failures, another one is begun later", "record", b.at.Number)
 		sh.dropBase()
 		sh.delayBase()
 	}
@@ -158,17 +158,17 @@ func (b *baseWriter) walk(lower, upper []byte) (err error) {
 		return err
 	}
 	b.ok, err = b.w.first()
-	return b.walkOn(err)
+	return b.skipFrames(err)
 }
 
 // next moves to the next row.
 func (b *baseWriter) next() (err error) {
 	b.ok, err = b.w.next()
-	return b.walkOn(err)
+	return b.skipFrames(err)
 }
 
-// walkOn continues after the frames if there is no other row before them.
-func (b *baseWriter) walkOn(err error) error {
+// skipFrames continues after the frames if there is no other row before them.
+func (b *baseWriter) skipFrames(err error) error {
 	if b.ok || err != nil || b.w.upper == nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func (sh *shipper) dropBase() {
 	}
 }
 
-// fill makes the next part, with rows of at least this size in bytes, if there are as many.
+// fill makes the next part. Its rows have at least this size in bytes, except in the last part.
 func (b *baseWriter) fill(size int) (err error) {
 	var rows []byte
 	for b.ok && err == nil && len(rows) < size {

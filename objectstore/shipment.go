@@ -31,16 +31,16 @@ func (sh *shipper) read() error {
 	}
 	m := &shipment{after: sh.at, oldest: time.Now()}
 	frames := sh.s.frames
-	if sh.singly {
+	if sh.pointReads {
 		frames = sh.s.singleFrames
 	}
 	var broken error // the reason why the next frame cannot follow
 	for v, err := range frames(sh.at.Number+1, made) {
 		switch {
-		case err != nil && !damagedFrame(err):
+		case err != nil && !damagedRecord(err):
 			return fmt.Errorf("reading frames: %w", err)
-		case err != nil && !sh.singly:
-			sh.singly = true
+		case err != nil && !sh.pointReads:
+			sh.pointReads = true
 			return sh.read()
 		}
 		if len(m.content) >= sh.opts.shipment {

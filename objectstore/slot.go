@@ -13,7 +13,7 @@ type Slot struct {
 	Due time.Time
 	// Generation distinguishes successive settings of the alarm.
 	Generation uint64
-	// Attempt counts the runs that have failed in a row.
+	// Attempt counts the consecutive failed runs.
 	Attempt int
 	// AtStart asks for a delivery when the host starts as well.
 	AtStart bool
@@ -54,8 +54,7 @@ type Charge struct {
 	Host uint64
 	// Begun: the handler of the charged run has begun.
 	Begun bool
-	// Deaths counts processes that have ended after the handler had begun, Lost those that
-	// have ended before.
+	// Deaths counts the processes that have ended after the handler had begun, Lost the processes that have ended before.
 	Deaths, Lost uint16
 }
 

@@ -19,8 +19,8 @@ type openSnapshots struct {
 	open map[*Snapshot]struct{}
 }
 
-// Snapshot waits until the record in flight is durable and freezes the durable state. The caller closes it. Errors:
-// ctx's, ErrFenced.
+// Snapshot waits until the record in flight is durable and freezes the durable state. The caller closes the snapshot.
+// Errors: the error of ctx, ErrFenced.
 func (s *Store) Snapshot(ctx context.Context) (*Snapshot, error) {
 	if err := s.acquire(ctx); err != nil {
 		return nil, err

@@ -28,7 +28,7 @@ type spaceGuard struct {
 	dir     string
 	flush   func() error // the error of the engine's last flush, or nil
 	reserve int64
-	since   time.Time // the start of looked's clock
+	since   time.Time // the start of the clock of measured
 	on      func(DiskSpace)
 	log     *slog.Logger
 
@@ -39,8 +39,9 @@ type spaceGuard struct {
 	written int64 // since the last check; the committer's
 }
 
-// check returns ErrNoSpace while the disk is full, or the engine cannot flush. It checks the disk now and then:
-// without writes the committer does not, and other programs may fill the disk.
+// check returns ErrNoSpace while the disk is full, or the engine cannot flush. It checks the disk if the last check is older than
+// spaceCheckEvery, or spaceRecheck while writes are refused: without writes the committer does not check, and other programs may fill
+// the disk.
 func (g *spaceGuard) check() error {
 	wait := spaceCheckEvery
 	if g.refusal.Load() != nil {
@@ -57,7 +58,7 @@ func (g *spaceGuard) check() error {
 	return nil
 }
 
-// recheck is check with a look at the disk, for files other than the engine's.
+// recheck is check after a new measurement of the disk, for writes to files other than the engine's.
 func (g *spaceGuard) recheck() error {
 	g.measured.Store(int64(time.Since(g.since)))
 	g.measure()
@@ -124,7 +125,7 @@ func (g *spaceGuard) measure() {
 	}
 }
 
-// DiskSpace reports that a store refuses writes for want of space, or accepts them again.
+// DiskSpace reports that a store refuses writes for lack of space, or accepts them again.
 type DiskSpace struct {
 	Dir     string
 	Full    bool   // writes are refused

@@ -102,7 +102,8 @@ type StandbyStatus struct {
 }
 
 // OpenStandby opens the standby in dir, which must be a standby, absent or empty. The caller runs Follow, and closes the standby. OpenStandby
-// uses only FS, Logger, Cache, MemTable, ReserveBytes and OnDamage of o. Errors: ErrLocked, ErrNotStandby, ErrForeign, ErrFormat, the disk's.
+// uses only FS, Logger, Cache, MemTable, ReserveBytes and OnDamage of o. Errors: ErrLocked, ErrNotStandby, ErrForeign, ErrAbsent, ErrFormat, the
+// errors of the disk.
 func OpenStandby(dir string, from Archive, o *Options) (*Standby, error) {
 	var d Options
 	if o != nil {
@@ -254,7 +255,7 @@ func (y *Standby) Promote(ctx context.Context) (StandbyStatus, error) {
 	ctx, end := y.from.untilSlow(ctx)
 	defer end()
 	return y.promote(ctx, true, func(ctx context.Context) error {
-		y.doubt()
+		y.resetCompared()
 		if err := y.catchUp(ctx); err != nil {
 			return err
 		}
@@ -266,7 +267,7 @@ func (y *Standby) Promote(ctx context.Context) (StandbyStatus, error) {
 }
 
 // PromoteAsIs is Promote without a look at the archive, and interrupts a look of Follow or of Promote. Records that only the archive has are
-// lost for the promoted store.
+// lost for the promoted store. A standby without a state returns ErrNoBase.
 func (y *Standby) PromoteAsIs(ctx context.Context) (StandbyStatus, error) {
 	y.mu.Lock()
 	if y.asIs++; y.cancel != nil && y.looking {
@@ -324,8 +325,8 @@ func refusedPromotion(ctx context.Context, err error) error {
 	return fmt.Errorf("dohost: promote: %w", err)
 }
 
-// Close interrupts a pass over the archive and a promotion, waits for their ends, and closes the store. A read of the archive that hangs
-// is left alone. Closing twice is allowed.
+// Close interrupts a pass over the archive and a promotion, waits for their ends, and closes the store. It does not wait for a read of
+// the archive that hangs. Closing twice is allowed.
 func (y *Standby) Close() error {
 	y.mu.Lock()
 	y.ending = true

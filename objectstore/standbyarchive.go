@@ -14,8 +14,8 @@ import (
 const (
 	// slowRead is the time after which the status of a standby names a read that has not ended.
 	slowRead = 10 * time.Second
-	// leaveTime is the time that a canceled read gets to end, before its goroutine is left alone.
-	leaveTime = 2 * time.Second
+	// abandonTime is the time after the cancellation of a read after which its goroutine is abandoned.
+	abandonTime = 2 * time.Second
 )
 
 // laterError is an error after which a later pass may succeed.
@@ -35,20 +35,20 @@ func (e *hangingError) Error() string {
 	return e.read + " has not ended since " + e.since.UTC().Format(time.RFC3339)
 }
 
-// followedArchive is the archive of a standby: see Reads in the section Standby of the package comment. Its errors are laterErrors,
+// followedArchive is the archive of a standby: see Reads in the section Standby of the package comment. It returns a laterError,
 // unless an object is damaged.
 type followedArchive struct {
 	archive archiveReader
 	faults  *archiveFaults
 	name    string // in errors
 
-	mu      sync.Mutex    // guards the rest
-	running *hangingError // the read that runs; nil if there is none
-	patient map[*patience]struct{}
+	mu          sync.Mutex    // guards the rest
+	running     *hangingError // the read that runs; nil if there is none
+	slowCancels map[*slowCancel]struct{}
 }
 
-// patience is a context that ends when a read is slow.
-type patience struct{ end context.CancelCauseFunc }
+// slowCancel is a context that ends when a read is slow.
+type slowCancel struct{ end context.CancelCauseFunc }
 
 func newFollowedArchive(a archiveReader, log *slog.Logger) *followedArchive {
 	f := &followedArchive{archive: a, faults: newArchiveFaults(log), name: "the archive"}
@@ -95,7 +95,7 @@ func (a *followedArchive) read(ctx context.Context, c archiveCall, call func(con
 	mine := &hangingError{c.text, time.Now()}
 	a.running = mine
 	a.mu.Unlock()
-	slow := time.AfterFunc(slowRead, func() { a.endPatience(mine) })
+	slow := time.AfterFunc(slowRead, func() { a.cancelSlow(mine) })
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	var err error
@@ -121,14 +121,14 @@ func (a *followedArchive) read(ctx context.Context, c archiveCall, call func(con
 	return nil
 }
 
-// waitRead waits for the end of a read, for leaveTime at most after the end of ctx.
+// waitRead waits for the end of a read, for abandonTime at most after the end of ctx.
 func waitRead(ctx context.Context, ended <-chan *guard.Failure) (failure *guard.Failure, returned bool) {
 	select {
 	case failure = <-ended:
 		return failure, true
 	case <-ctx.Done():
 	}
-	timer := time.NewTimer(leaveTime)
+	timer := time.NewTimer(abandonTime)
 	defer timer.Stop()
 	select {
 	case failure = <-ended:
@@ -141,12 +141,12 @@ func waitRead(ctx context.Context, ended <-chan *guard.Failure) (failure *guard.
 // untilSlow returns a context that ends when a read has not ended for slowRead, with a *hangingError as its cause. The caller calls end.
 func (a *followedArchive) untilSlow(ctx context.Context) (_ context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	p := &patience{cancel}
+	p := &slowCancel{cancel}
 	a.mu.Lock()
-	if a.patient == nil {
-		a.patient = map[*patience]struct{}{}
+	if a.slowCancels == nil {
+		a.slowCancels = map[*slowCancel]struct{}{}
 	}
-	a.patient[p] = struct{}{}
+	a.slowCancels[p] = struct{}{}
 	a.mu.Unlock()
 	if slow := a.slow(); slow != nil {
 		cancel(slow)
@@ -155,24 +155,24 @@ func (a *followedArchive) untilSlow(ctx context.Context) (_ context.Context, end
 		cancel(nil)
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		delete(a.patient, p)
+		delete(a.slowCancels, p)
 	}
 }
 
-// endPatience ends the contexts of untilSlow, if a read still runs.
-func (a *followedArchive) endPatience(slow *hangingError) {
+// cancelSlow ends the contexts of untilSlow, if a read still runs.
+func (a *followedArchive) cancelSlow(slow *hangingError) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.running != slow {
 		return
 	}
-	for p := range a.patient {
+	for p := range a.slowCancels {
 		p.end(slow)
 	}
 }
 
-// left returns a read that runs although the standby does not look at the archive; nil if there is none.
-func (a *followedArchive) left() *hangingError {
+// runningRead returns a read that runs although the standby does not look at the archive; nil if there is none.
+func (a *followedArchive) runningRead() *hangingError {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.running

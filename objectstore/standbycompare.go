@@ -7,15 +7,15 @@ import (
 	"github.com/dohost/dohost/internal/frame"
 )
 
-// doubt makes the next look compare the archive with the last applied record again.
-func (y *Standby) doubt() { y.compared, y.identified = false, frame.Name{} }
+// resetCompared makes the next look compare the archive with the last applied record again.
+func (y *Standby) resetCompared() { y.compared, y.identified = false, frame.Name{} }
 
 // compare checks that the archive is of the standby's history. It verifies the chain of the object that has the last applied record, so an
 // object that was refused after its last record is refused again. If no object has the record, compare checks the store and the fork of
 // another object, once for each name. That does not set compared: the archive may be of another history of this fork, so the next look
 // searches for the record again.
 func (y *Standby) compare(ctx context.Context, list *archiveList) error {
-	name, has := y.witness(list)
+	name, has := y.comparedObject(list)
 	if !has && name == y.identified {
 		return nil
 	}
@@ -54,7 +54,7 @@ func (y *Standby) compare(ctx context.Context, list *archiveList) error {
 
 // hasRecord verifies the records of an object, and reports whether the last applied one is among them as it was applied.
 func (y *Standby) hasRecord(content []byte) (same bool, err error) {
-	at, err := y.begun(content)
+	at, err := y.positionBefore(content)
 	found := false
 	for err == nil && len(content) > 0 {
 		var f frame.Frame
@@ -76,8 +76,8 @@ func (y *Standby) ofHistory(f *frame.Frame) error {
 	return nil
 }
 
-// witness returns an object to compare, and whether its name includes the last applied record.
-func (y *Standby) witness(list *archiveList) (name frame.Name, has bool) {
+// comparedObject returns an object to compare, and whether its name includes the last applied record.
+func (y *Standby) comparedObject(list *archiveList) (name frame.Name, has bool) {
 	for _, o := range list.records {
 		if name = o.Name; o.First <= y.at.Number && o.Last >= y.at.Number {
 			return name, true

@@ -12,7 +12,8 @@ import (
 	"github.com/dohost/dohost/internal/frame"
 )
 
-// The times between two looks at the archive. A list of many objects takes long, so the pause is at least ten times as long.
+// The bounds of the time between two looks at the archive. A list of many objects takes long, so within these bounds the pause is ten
+// times as long as the list.
 const (
 	followEvery  = time.Second
 	followAtMost = time.Minute
@@ -22,7 +23,7 @@ const (
 // archive about once a second; if a list takes longer than 100 ms, the pause is ten times as long as the list, but at most a minute. Status
 // reports an archive that cannot be read or lacks a record, and a disk that is almost full; Follow then tries again.
 //
-// Errors: ErrDamagedArchive with the number of the record, ErrForeignArchive, ErrClosed, errors of the disk; and, if ctx ends while a read of
+// Errors: ErrDamagedArchive with the number of the record, ErrForeignArchive, ErrForeign, ErrClosed, errors of the disk; and, if ctx ends while a read of
 // the archive hangs, an error with the name of the read.
 func (y *Standby) Follow(ctx context.Context) error {
 	for {
@@ -38,8 +39,8 @@ func (y *Standby) Follow(ctx context.Context) error {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			if left := y.from.left(); left != nil {
-				return fmt.Errorf("dohost: standby: %w: %w", context.Cause(ctx), left)
+			if read := y.from.runningRead(); read != nil {
+				return fmt.Errorf("dohost: standby: %w: %w", context.Cause(ctx), read)
 			}
 			return nil
 		case <-y.promoted:
@@ -108,7 +109,7 @@ func (y *Standby) applyListed(ctx context.Context) (why string, err error) {
 			}
 		}
 		if newest < y.newest { // it was emptied or replaced, or its disk is not mounted
-			y.doubt()
+			y.resetCompared()
 		}
 		y.newest = newest
 		if !y.compared && newest > 0 {
@@ -160,7 +161,7 @@ func (y *Standby) applyRecords(ctx context.Context, records []archivedRecords) e
 			return nil
 		}
 		if err := y.applyObject(ctx, records[i]); err != nil {
-			y.doubt()
+			y.resetCompared()
 			return err
 		}
 	}
@@ -192,7 +193,7 @@ func (y *Standby) applyObject(ctx context.Context, o archivedRecords) error {
 	if err != nil {
 		return err
 	}
-	at, err := y.begun(content)
+	at, err := y.positionBefore(content)
 	if err != nil {
 		return fmt.Errorf("object %v: %w", o.Name, err)
 	}
@@ -229,10 +230,10 @@ func (y *Standby) applyObject(ctx context.Context, o archivedRecords) error {
 	return nil
 }
 
-// begun returns the position before the records of an object: the last applied record, or an earlier one if an object has been applied
+// positionBefore returns the position before the records of an object: the last applied record, or an earlier one if an object has been applied
 // in part, or a base is of a record within it, or two objects have the same records. The chain from there is verified, too. The error
 // reports that the object is of another store, or of another fork.
-func (y *Standby) begun(content []byte) (frame.Position, error) {
+func (y *Standby) positionBefore(content []byte) (frame.Position, error) {
 	at := y.at
 	f, _, err := frame.Decode(content)
 	if err != nil { // the caller decodes it again, and reports that
@@ -311,7 +312,7 @@ func (s *Store) applyFollowed(ctx context.Context, b engineBatch, marks bool) er
 		return s.refusal()
 	}
 	defer s.engine.release()
-	defer s.dieOfPanic()
+	defer s.exitOnPanic()
 	err := pebbleDB(s).ApplyNoSyncWait(b.(*pebble.Batch), pebble.Sync)
 	if err == nil {
 		err = errors.Join(b.SyncWait(), s.background.failure())

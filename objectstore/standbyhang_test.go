@@ -118,7 +118,7 @@ func TestStandbyEndsWhileAReadHangs(t *testing.T) {
 					t.Errorf("promoted: %v; want %q", err, hangText)
 				}
 				end(t, y, stop, ended)
-				if took := time.Since(begun); took > leaveTime {
+				if took := time.Since(begun); took > abandonTime {
 					t.Errorf("it ended after %v", took)
 				}
 				if err := y.Close(); err != nil {
@@ -150,7 +150,7 @@ func TestPromotionEndsWhileAReadHangs(t *testing.T) {
 				}
 				begun := time.Now()
 				_, err := y.Promote(t.Context())
-				if took := time.Since(begun); !errors.Is(err, ErrStandbyLags) || strings.Count(err.Error(), hangText) != 1 || took > slowRead+leaveTime {
+				if took := time.Since(begun); !errors.Is(err, ErrStandbyLags) || strings.Count(err.Error(), hangText) != 1 || took > slowRead+abandonTime {
 					t.Errorf("promoted after %v: %v; want %q once", took, err, hangText)
 				}
 				stop()
@@ -166,7 +166,7 @@ func TestPromotionEndsWhileAReadHangs(t *testing.T) {
 				go func() { _, err := y.Promote(t.Context()); ended <- err }()
 				synctest.Wait()
 				begun = time.Now()
-				if st, err := y.PromoteAsIs(t.Context()); err != nil || !st.Promoted || time.Since(begun) > leaveTime {
+				if st, err := y.PromoteAsIs(t.Context()); err != nil || !st.Promoted || time.Since(begun) > abandonTime {
 					t.Errorf("promoted as it is after %v: %+v, %v", time.Since(begun), st, err)
 				}
 				if err := <-ended; !errors.Is(err, ErrStandbyLags) {

@@ -4,10 +4,10 @@ import "time"
 
 // Stats counts the work of a store since Open.
 type Stats struct {
-	Records   int64 // records made durable
-	Batches   int64 // batches with writes, in those records
-	Bytes     int64 // bytes of those records
-	Undurable int64 // bytes written and not durable, now: of open batches too
+	Records   int64 // records of objects made durable
+	Batches   int64 // batches with writes, in these records
+	Bytes     int64 // bytes of these records, without their frames
+	Undurable int64 // present bytes against MaxHostBytes: of open batches, undurable commits and unreleased outputs
 	Damaged   int64 // blocks and records that could not be read, each counted once, 1,024 at most
 	Ship      ShipStats
 	Shared    SharedStats

@@ -30,19 +30,19 @@ type Store struct {
 	generation uint64
 	clean      bool
 	done       chan struct{} // closed when the committer has closed the database
-	closeErr   error         // of that; read after done
+	closeErr   error         // the error of closing; read after done
 
-	// recordLock is held to keep records from being in flight: a channel, since it is held during I/O.
+	// recordLock is held while a record is in flight, or must not be: a channel, since it is held during I/O.
 	recordLock chan struct{}
 	// scratch is held by the user of the directory scratchName: a channel, since it is held during I/O.
 	scratch chan struct{}
 
 	incarnations atomic.Uint64
-	abandoned    atomic.Bool // abandoned: no output leaves any more
+	abandoned    atomic.Bool // no output leaves any more
 	alarms       atomic.Uint64
 	ended        atomic.Pointer[ending] // nil while open
-	// recordSince is when the record in flight was taken, in nanoseconds after
-	// opened, plus one; zero if there is none. Written by the committer.
+	// recordSince is when the record in flight was taken, or when the flush after it began, in nanoseconds after opened,
+	// plus one; zero if there is none. Only the committer writes it.
 	recordSince atomic.Int64
 	counts      struct{ records, batches, bytes atomic.Int64 }
 
@@ -62,7 +62,7 @@ type Store struct {
 // backup that no host has opened, Open draws a new fork for it and makes that durable
 // before anything else; with ReadOnly it does not. Errors: ErrMisuse for an incomplete Options.Shared,
 // or one with Ship or ReadOnly; ErrLocked, ErrForeign, ErrFormat, ErrAbsent; ErrStandby; ErrForeignArchive;
-// ErrSharedHistory, ErrLogDamaged, ErrFenced; or the errors of the disk
+// ErrSharedHistory, ErrLogDamaged, ErrFenced; ErrDamaged; or the errors of the disk
 // and of the lease. ErrForeign and ErrAbsent leave the files as they were, with one
 // exception: if nothing but the host record names another store, the engine was open, and
 // may have moved the rows of its log to tables.
@@ -265,12 +265,12 @@ func (s *Store) Epoch(number uint64) Epoch {
 	return Epoch{Fork: s.identity.Fork, Host: s.generation, Incarnation: number}
 }
 
-// NewAlarmGeneration returns a number that is larger than all it returned before,
-// in this and in earlier hosts on the store: the host generation in the upper 24
+// NewAlarmGeneration returns a number that is larger than all numbers that it has returned in this and in earlier hosts on the store: the host generation in the upper 24
 // bits, a counter in the lower 40.
 func (s *Store) NewAlarmGeneration() uint64 { return s.generation<<40 | s.alarms.Add(1) }
 
-// Stalled returns how long the record in flight has been in flight; zero if there is none.
+// Stalled returns for how long the record in flight, or the start of a flush after it, has been waiting for the disk or the log; zero
+// if there is none.
 func (s *Store) Stalled() time.Duration {
 	since := s.recordSince.Load()
 	if since == 0 {

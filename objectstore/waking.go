@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// maxWholeRows bounds the rows of an object that is read whole, and maxLastDurable its bytes: for a larger object that
-	// much is read in vain.
+	// maxWholeRows bounds the rows of an object that is read whole, and maxLastDurable its bytes. From a larger object that many
+	// rows or bytes are read for nothing.
 	maxWholeRows = 32
 	// maxMerged bounds the bytes of rows that were overwritten or deleted after an object was read whole. Beyond it
 	// the kept rows are compacted.
@@ -21,19 +21,19 @@ const (
 // iterator in any case, so also the first one reads the object whole.
 const wholeAt = 2
 
-// SetWaking notes that the object wakes or, with false, that it is awake. An object reads much while it wakes: it is
-// then read whole, if it is small, and from then on kept in memory.
+// SetWaking declares that the object wakes or, with false, that it is awake. An object reads much while it wakes, so a small object
+// is then read whole, and kept in memory from then on.
 func (r *Range) SetWaking(on bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.waking, r.misses = on, 0
 }
 
-// Prefetch reads the object whole now, if it wakes and no read has tried that yet. It reports whether memory has more now.
+// Prefetch reads the object whole now, if it wakes and no read has tried that yet. It reports whether the object is in memory now.
 func (r *Range) Prefetch() bool { return r.prefetch(true) }
 
 // prefetch is called by a read that has found nothing in memory. It reads the object whole if the read is a scan, or the second
-// look-up, and reports whether memory has more now.
+// look-up, and reports whether the object is in memory now.
 func (r *Range) prefetch(scan bool) bool {
 	r.mu.Lock()
 	if !r.waking || r.whole || r.misses >= wholeAt {
@@ -47,7 +47,7 @@ func (r *Range) prefetch(scan bool) bool {
 	r.misses = wholeAt
 	w := r.readWholeLocked()
 	r.mu.Unlock()
-	return r.adopt(w, w.read(r))
+	return r.keepWhole(w, w.read(r))
 }
 
 func (r *Range) readWholeLocked() *wholeReader {
@@ -56,22 +56,22 @@ func (r *Range) readWholeLocked() *wholeReader {
 	return &wholeReader{g: r.reading, skip: len(r.prefix)}
 }
 
-// adopt keeps the rows if the whole object was read and no layer has become durable since, since the read may have
+// keepWhole keeps the rows if the whole object was read and no layer has become durable since, since the read may have
 // missed it. The previous lastDurable is not reused: its outputs may be leaving.
-func (r *Range) adopt(w *wholeReader, all bool) bool {
+func (r *Range) keepWhole(w *wholeReader, all bool) bool {
 	r.mu.Lock()
-	adopted := all && r.reading == w.g
-	if adopted {
+	kept := all && r.reading == w.g
+	if kept {
 		r.lastDurable, r.whole = w.g, true
 	}
 	if r.reading == w.g {
 		r.reading = nil
 	}
 	r.mu.Unlock()
-	if !adopted {
+	if !kept {
 		r.store.queue.recycle([]*layer{w.g})
 	}
-	return adopted
+	return kept
 }
 
 // wholeReader reads an object into a layer that hides Pebble's rows.

@@ -266,7 +266,7 @@ func TestWakeReadIsDiscardedAfterConcurrentCommit(t *testing.T) {
 			if !before {
 				change()
 			}
-			if l.Range.adopt(w, true) {
+			if l.Range.keepWhole(w, true) {
 				t.Error("what may be out of date is kept")
 			}
 			l.wants(t, "x=2", "y=2", "z=1")

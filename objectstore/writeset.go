@@ -30,8 +30,7 @@ type row struct {
 // rowSize returns the size of a row with a value of valueLen bytes.
 func rowSize(key []byte, valueLen int) int { return len(key) + valueLen + rowOverhead }
 
-// writeSet is the last write to each key, with copies of keys and values in an arena. Its lock or owner is that of
-// its layer.
+// writeSet has the last write to each key, with copies of keys and values in an arena. The lock or the owner of its layer guards it.
 type writeSet struct {
 	rows     []row            // in the order of the first write
 	index    map[string]int32 // key to row; nil up to linearRows rows
@@ -151,8 +150,8 @@ func (w *writeSet) copy(b []byte) []byte {
 	return w.arena[n:len(w.arena):len(w.arena)]
 }
 
-// sorted returns the rows' places in the order of their keys. A few new rows are
-// inserted into the order of before; many are sorted.
+// sorted returns the places of the rows in the order of their keys. It inserts a few new rows into the previous order, and
+// sorts many.
 func (w *writeSet) sorted() []int32 {
 	fresh := len(w.rows) - len(w.order)
 	byKey := func(a, b int32) int { return bytes.Compare(w.rows[a].key, w.rows[b].key) }

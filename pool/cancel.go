@@ -36,7 +36,7 @@ func (p *Pool) Cancel(ctx context.Context, c Cancel) (task Task, err error) {
 			}
 		}
 		task = t.public(content{})
-		return v.attend(ctx, t.Role, "a task was cancelled")
+		return v.handleOffline(ctx, t.Role, "a task was cancelled")
 	})
 	return task, err
 }

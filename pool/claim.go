@@ -311,7 +311,7 @@ func (v *view) handedOff(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	return v.attend(ctx, name, "its worker has handed a task off, and has left")
+	return v.handleOffline(ctx, name, "its worker has handed a task off, and has left")
 }
 
 // Fail reports that a worker could not do its task.
@@ -347,7 +347,7 @@ func (p *Pool) Fail(ctx context.Context, f Fail) (Task, error) {
 				return err
 			}
 		}
-		return v.attend(ctx, t.Role, "its worker has failed")
+		return v.handleOffline(ctx, t.Role, "its worker has failed")
 	})
 }
 
@@ -360,9 +360,9 @@ func (p *Pool) Release(ctx context.Context, h Hold) (Task, error) {
 			return noTransition(t, "a release")
 		}
 		t.Attempts--
-		if err := v.takeBack(ctx, t, "its worker has released it"); err != nil {
+		if err := v.endClaim(ctx, t, "its worker has released it"); err != nil {
 			return err
 		}
-		return v.attend(ctx, t.Role, "its worker has released a task")
+		return v.handleOffline(ctx, t.Role, "its worker has released a task")
 	})
 }

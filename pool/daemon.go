@@ -212,7 +212,7 @@ func (p *Pool) Exited(ctx context.Context, e Exit) error {
 				return err
 			}
 		}
-		return v.attend(ctx, e.Role, "a process of the role has ended: "+e.Reason)
+		return v.handleOffline(ctx, e.Role, "a process of the role has ended: "+e.Reason)
 	})
 	if err == nil && e.Conn != "" {
 		p.endWait(e.Role, e.Conn)
@@ -220,7 +220,7 @@ func (p *Pool) Exited(ctx context.Context, e Exit) error {
 	return err
 }
 
-// gone removes the worker of a process that has ended, and takes its tasks back. Tasks beyond the first 100 wait for their leases.
+// gone removes the worker of a process that has ended, and ends the claims of its tasks. Tasks beyond the first 100 wait for their leases.
 func (v *view) gone(ctx context.Context, e Exit) error {
 	w, ok, err := get(ctx, v.Pool, &workers, workerKey(e.Role, e.Conn))
 	if err != nil {
@@ -235,7 +235,7 @@ func (v *view) gone(ctx context.Context, e Exit) error {
 		Index: "conn", Prefix: dohost.KeyOf(e.Role) + dohost.KeyOf(e.Conn), Limit: sweepBatch,
 	})
 	for _, row := range held {
-		if err = v.takeBack(ctx, &row.Value, "its worker has ended: "+e.Reason); err != nil {
+		if err = v.endClaim(ctx, &row.Value, "its worker has ended: "+e.Reason); err != nil {
 			break
 		}
 	}

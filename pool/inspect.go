@@ -235,7 +235,7 @@ func (p *Pool) operate(ctx context.Context, r *dohost.AdminRequest) (done bool, 
 		if err := v.again(ctx, &t, "an operator has retried it"); err != nil {
 			return err
 		}
-		return v.attend(ctx, t.Role, "an operator has retried a task")
+		return v.handleOffline(ctx, t.Role, "an operator has retried a task")
 	})
 	return done, err
 }

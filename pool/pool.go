@@ -70,10 +70,10 @@ var errNoState = errors.New("pool: a pool has no shared state")
 // view is the pool at the time of one event.
 type view struct {
 	*Pool
-	meta       meta
-	stored     meta // zero: none
-	now        time.Time
-	stoodStill bool // the sweep is so late that the host, or its machine, stood still
+	meta      meta
+	stored    meta // zero: none
+	now       time.Time
+	suspended bool // the sweep is so late that the host, or its machine, was suspended
 }
 
 // view reads the pool. It writes nothing.
@@ -87,7 +87,7 @@ func (p *Pool) view(ctx context.Context) (*view, error) {
 		v.meta.Host, v.meta.Up = host, v.now
 	}
 	if m.Sweep != "" {
-		v.stoodStill = v.now.Sub(later(m.Swept, v.meta.Up)) > p.options.Sweep+p.options.TTL
+		v.suspended = v.now.Sub(later(m.Swept, v.meta.Up)) > p.options.Sweep+p.options.TTL
 	}
 	return v, nil
 }
@@ -173,13 +173,13 @@ func (v *view) schedule(ctx context.Context) error {
 		}
 	}
 	id, err := agent.Schedule(ctx, v.Agent, agent.Every(v.options.Sweep), sweeping, struct{}{}, nil)
-	v.meta.Sweep, v.meta.Every, v.meta.Swept, v.stoodStill = id, v.options.Sweep, v.now, false
+	v.meta.Sweep, v.meta.Every, v.meta.Swept, v.suspended = id, v.options.Sweep, v.now, false
 	return err
 }
 
 // lapsed reports whether the deadline of a worker or of a restart is over. Until the host has been up for one TTL none is.
 func (v *view) lapsed(deadline time.Time) bool {
-	return !v.now.Before(deadline) && !v.stoodStill && !v.now.Before(v.meta.Up.Add(v.options.TTL))
+	return !v.now.Before(deadline) && !v.suspended && !v.now.Before(v.meta.Up.Add(v.options.TTL))
 }
 
 // leaseGrace is the time before which no lease lapses.
@@ -189,7 +189,7 @@ func (v *view) leaseGrace() time.Time {
 
 // leaseLapsed reports whether the deadline of a claim is over.
 func (v *view) leaseLapsed(deadline time.Time) bool {
-	return !v.now.Before(deadline) && !v.stoodStill && !v.now.Before(v.leaseGrace())
+	return !v.now.Before(deadline) && !v.suspended && !v.now.Before(v.leaseGrace())
 }
 
 // first returns the first row of a query.

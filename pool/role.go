@@ -51,7 +51,7 @@ func (p *Pool) Declare(ctx context.Context, d Declare) error {
 				return err
 			}
 		}
-		return v.attend(ctx, d.Role, "a daemon has declared it")
+		return v.handleOffline(ctx, d.Role, "a daemon has declared it")
 	})
 }
 
@@ -74,9 +74,9 @@ func (v *view) busy(ctx context.Context, role string) (bool, error) {
 	return ok && !v.leaseLapsed(t.Lease), err
 }
 
-// attend acts on an offline role with a pending task: it requests a restart if the role is managed, and reports it as unattended if its
+// handleOffline handles an offline role with a pending task: it requests a restart if the role is managed, and reports it as unattended if its
 // oldest task has waited for Pending. Every event after which a role may be offline, or have a pending task, calls it.
-func (v *view) attend(ctx context.Context, name, reason string) error {
+func (v *view) handleOffline(ctx context.Context, name, reason string) error {
 	r, ok, err := get(ctx, v.Pool, &roles, name)
 	if err != nil || !ok {
 		return err

@@ -13,18 +13,18 @@ import (
 // swept counts the work of a sweep.
 type swept struct {
 	workers, tasks, forgotten int
-	roles                     map[string]string // to attend to, with the reason
+	roles                     map[string]string // that may be offline, with the reason
 }
 
-// sweep removes lapsed workers, takes tasks back, and attends to the roles of both. It is the callback of the schedule. Each turn of it
+// sweep removes lapsed workers, ends lapsed claims, and handles the roles of both if they are offline. It is the callback of the schedule. Each turn of it
 // is one transaction: if the incarnation ends, the schedule begins the sweep again, and finds the rows that remain.
 func (p *Pool) sweep(ctx context.Context) error {
 	total := swept{}
 	for more := true; more; {
 		s := swept{roles: map[string]string{}}
 		err := p.update(ctx, func(ctx context.Context, v *view) (err error) {
-			if v.stoodStill {
-				v.meta.Up, v.stoodStill = v.now, false
+			if v.suspended {
+				v.meta.Up, v.suspended = v.now, false
 			}
 			v.meta.Swept = v.now
 			more, err = v.sweepTurn(ctx, &s)
@@ -66,7 +66,7 @@ func (v *view) sweepTurn(ctx context.Context, s *swept) (more bool, err error) {
 		more = more || n == sweepBatch
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.roles)) {
-		if err := v.attend(ctx, name, s.roles[name]); err != nil {
+		if err := v.handleOffline(ctx, name, s.roles[name]); err != nil {
 			return false, err
 		}
 	}
@@ -125,7 +125,7 @@ func (v *view) sweepWorkers(ctx context.Context, s *swept) (int, error) {
 	return len(rows), nil
 }
 
-// sweepTasks takes back the tasks whose claim has lapsed.
+// sweepTasks ends the claims that have lapsed.
 func (v *view) sweepTasks(ctx context.Context, s *swept) (int, error) {
 	rows, err := lapsedRows(ctx, v.Pool, &tasks, "check", v.now)
 	if err != nil {
@@ -143,7 +143,7 @@ func (v *view) sweepTasks(ctx context.Context, s *swept) (int, error) {
 		default:
 			s.tasks++
 			s.roles[t.Role] = reason
-			err = v.takeBack(ctx, &t, reason)
+			err = v.endClaim(ctx, &t, reason)
 		}
 		if err != nil {
 			return 0, err

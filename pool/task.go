@@ -156,7 +156,7 @@ func (p *Pool) Post(ctx context.Context, n NewTask) (task Task, err error) {
 		if err := v.needSweep(ctx); err != nil {
 			return err
 		}
-		return v.attend(ctx, n.Role, "a task was posted")
+		return v.handleOffline(ctx, n.Role, "a task was posted")
 	})
 	return task, err
 }

@@ -15,8 +15,9 @@ func (v *view) end(ctx context.Context, t *taskRow, s Status, reason string) err
 	return tasks.Put(ctx, v.Storage(), *t)
 }
 
-// takeBack takes a task from a worker that has not reported the end of its attempt. A worker begins its work after the start.
-func (v *view) takeBack(ctx context.Context, t *taskRow, reason string) error {
+// endClaim ends the claim of a worker that has not reported the end of its attempt. A worker begins its work after the start, so a running task
+// may have had effects.
+func (v *view) endClaim(ctx context.Context, t *taskRow, reason string) error {
 	t.Uncertain = t.Uncertain || t.Status == StatusRunning
 	return v.again(ctx, t, reason)
 }

@@ -186,7 +186,7 @@ func (w *session) work(ctx context.Context, task *Task, do func(context.Context,
 			return w.end(ctx, "release", hold)
 		}
 		if errors.Is(err, ErrFence) || errors.Is(err, ErrTransition) || errors.Is(err, ErrUnknown) {
-			return nil // the pool has taken it back
+			return nil // the pool has ended the claim
 		}
 		return err
 	}
@@ -241,7 +241,7 @@ func (w *session) end(ctx context.Context, method string, in any) error {
 	return err
 }
 
-// renew renews the lease of a task until ctx ends. When the pool has taken the task back, or when a lease has passed since the last renewal
+// renew renews the lease of a task until ctx ends. When the pool has ended the claim, or when a lease has passed since the last renewal
 // with an answer was sent, it calls end: then another worker may have the task.
 func (w *session) renew(ctx context.Context, hold Hold, p *progress, last time.Time, end context.CancelCauseFunc) {
 	_, lease := w.times()

@@ -163,7 +163,7 @@ func (p *Pool) Leave(ctx context.Context, l Leave) error {
 		if err := v.remove(ctx, w, v.now); err != nil {
 			return err
 		}
-		return v.attend(ctx, l.Role, "its worker has left")
+		return v.handleOffline(ctx, l.Role, "its worker has left")
 	})
 	if err == nil {
 		p.endWait(l.Role, l.Conn)

@@ -72,11 +72,11 @@ func (o *object) handleAlarm(ev *event) {
 		return
 	}
 	ev.running = slot.Charge
-	inc.ringing = ev.delivery
+	inc.delivering = ev.delivery
 	ev.err = o.class.Alarm((*eventCtx)(ev), inc.instance, alarm.NewInfo(ev.alarm.Due, ev.run.attempt, slot.Setting()))
 	o.at(ev, eviction.PlaceOutcome)
 	ev.end()
-	inc.ringing = nil
+	inc.delivering = nil
 	if !inc.dead.Load() {
 		o.recordOutcome(ev)
 	}

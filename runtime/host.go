@@ -243,7 +243,7 @@ func (h *Host) finish() {
 	err := h.store.Close()
 	h.awaitZero(&h.emitting, unwindTime, nil) // the last outputs leave when the store closes
 	h.closeServices()
-	h.closed = errors.Join(h.stragglers(), err)
+	h.closed = errors.Join(h.zombieError(), err)
 }
 
 // drain waits until no event is queued or running, for Options.Grace at most.
@@ -296,8 +296,8 @@ func (h *Host) fenceAll(why *Fenced) {
 // for code of an incarnation that has ended.
 const unwindTime = time.Second
 
-// stragglers returns an error with the code of ended incarnations that still runs.
-func (h *Host) stragglers() error {
+// zombieError returns an error with the code of ended incarnations that still runs.
+func (h *Host) zombieError() error {
 	if left := h.Zombies(); len(left) > 0 {
 		return fmt.Errorf("dohost: handlers are still running after their contexts were canceled: %v", left)
 	}

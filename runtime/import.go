@@ -51,7 +51,7 @@ func (o *object) claim() (bool, error) {
 	switch {
 	case o.state == objectRemoved:
 		return false, errGone
-	case o.state != objectCold || !o.restingLocked():
+	case o.state != objectCold || !o.isIdleLocked():
 		return false, fmt.Errorf("%w: %v is in use", objectstore.ErrExists, o.id())
 	}
 	o.rng = nil // it caches the last committed writes, and an import bypasses it

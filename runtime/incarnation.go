@@ -38,11 +38,11 @@ type incarnation struct {
 // and, when the object is at rest, dropped under obj.mu.
 type activity struct {
 	// Owned by the holder of the turn.
-	rng       *objectstore.Range     // the object's range when the batch was made
-	batch     *objectstore.Batch     // nil until the first event
-	ringing   *delivery              // the delivery in the alarm handler, or nil
-	waiting   map[string]wakeReaders // by feed: readers that wait for new entries
-	deletions uint64                 // DeleteAlls
+	rng        *objectstore.Range     // the object's range when the batch was made
+	batch      *objectstore.Batch     // nil until the first event
+	delivering *delivery              // the delivery in the alarm handler, or nil
+	waiting    map[string]wakeReaders // by feed: readers that wait for new entries
+	deletions  uint64                 // DeleteAlls
 
 	tasks     atomic.Int64 // by State.Go, not yet ended
 	watches   atomic.Int64 // by State.BeginWatch, not yet ended

@@ -97,8 +97,8 @@ func (o *object) wakeLocked() runnerRequest {
 	return runnerRequest{wanted: true}
 }
 
-// restingLocked reports whether the object has nothing to do and nothing undurable.
-func (o *object) restingLocked() bool {
+// isIdleLocked reports whether the object has nothing to do and nothing undurable.
+func (o *object) isIdleLocked() bool {
 	invariants.Held(&o.mu)
 	idle := o.state == objectCold || o.state == objectLive && (o.incarnation.activity == nil || o.incarnation.queue.holder == nil)
 	return idle && o.count == 0 && o.deferredSlots == nil && (o.rng == nil || o.rng.Clean())

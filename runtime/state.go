@@ -106,7 +106,7 @@ func (s *State) setAlarm(ctx context.Context, at time.Time, onStart bool) error 
 		return err
 	}
 	slot := objectstore.Slot{Due: at, Generation: s.Host().store.NewAlarmGeneration(), AtStart: onStart}
-	if d := s.incarnation().ringing; d != nil {
+	if d := s.incarnation().delivering; d != nil {
 		slot = alarm.SetByHandler(slot, d.running) // until the handler has ended: see recordOutcome
 	}
 	s.incarnation().batch.SetSlot(slot)
@@ -148,7 +148,7 @@ func (s *State) GetAlarm(ctx context.Context) (at time.Time, ok bool, err error)
 	if err != nil || !ok || slot.Parked != objectstore.NotParked {
 		return time.Time{}, false, err
 	}
-	if d := s.incarnation().ringing; d != nil && slot.Generation == d.alarm.Generation {
+	if d := s.incarnation().delivering; d != nil && slot.Generation == d.alarm.Generation {
 		return time.Time{}, false, nil
 	}
 	return slot.Due, true, nil

@@ -154,11 +154,11 @@ func (s *sweeper) check(o *object, now time.Duration) {
 	inc := o.incarnation
 	old := o.expiredLocked(now)
 	// The back-off outlives the failure, so that a lasting failure is retried ever more rarely.
-	resting := why == nil && o.restingLocked() && (o.backOff == nil || now >= o.backOff.until+backoffMost)
+	resting := why == nil && o.isIdleLocked() && (o.backOff == nil || now >= o.backOff.until+backoffMost)
 	switch {
 	case resting:
 		o.toSweep = false
-		o.restLocked(s)
+		o.freeIdleLocked(s)
 	case o.count == 0:
 		o.last = now // its outputs have not been released yet
 	}
@@ -190,8 +190,8 @@ func (s *sweeper) check(o *object, now time.Duration) {
 	}
 }
 
-// restLocked frees the parts of an object that it does not need at rest.
-func (o *object) restLocked(s *sweeper) {
+// freeIdleLocked frees the parts of an object that it does not need at rest.
+func (o *object) freeIdleLocked(s *sweeper) {
 	invariants.Held(&o.mu)
 	if o.incarnation == nil {
 		o.markRemovedLocked()
@@ -308,7 +308,7 @@ func (s *sweeper) idle(o *object, at uint32, now time.Duration) {
 // evictIdle ends an incarnation that has nothing to do, and reports whether it did.
 func (h *Host) evictIdle(o *object, inc *incarnation, r Reason) bool {
 	o.mu.Lock()
-	if o.incarnation != inc || inc == nil || !o.restingLocked() || len(inc.pins) > 0 {
+	if o.incarnation != inc || inc == nil || !o.isIdleLocked() || len(inc.pins) > 0 {
 		o.mu.Unlock()
 		return false
 	}
@@ -381,7 +381,7 @@ func (h *Host) shedOne() bool {
 		var last time.Duration
 		for _, o := range h.sample() {
 			o.mu.Lock()
-			if o.incarnation != nil && o.restingLocked() && len(o.incarnation.pins) == 0 && (oldest == nil || o.last < last) {
+			if o.incarnation != nil && o.isIdleLocked() && len(o.incarnation.pins) == 0 && (oldest == nil || o.last < last) {
 				oldest, inc, last = o, o.incarnation, o.last
 			}
 			o.mu.Unlock()

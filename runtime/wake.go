@@ -33,7 +33,7 @@ func (o *object) wake() *turn {
 			o.mu.Unlock()
 			return nil
 		}
-		if err := o.heldBackLocked(); err != nil {
+		if err := o.wakeRefusalLocked(); err != nil {
 			evs := o.waiting.takeFreshLocked()
 			o.mu.Unlock()
 			for _, ev := range evs {
@@ -59,8 +59,8 @@ func (o *object) headLocked() *turn {
 	}
 }
 
-// heldBackLocked returns the reason why no incarnation may begin now, or nil.
-func (o *object) heldBackLocked() error {
+// wakeRefusalLocked returns the reason why no incarnation may begin now, or nil.
+func (o *object) wakeRefusalLocked() error {
 	invariants.Held(&o.mu)
 	if o.host().phase.Load() == phaseClosed {
 		return ErrClosed

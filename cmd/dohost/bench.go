@@ -30,6 +30,9 @@ func (c *benchCmd) Run(out io.Writer) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	dir, err := os.MkdirTemp(c.Data, "dohost-bench-")
+	if err != nil && c.Data != "" {
+		return flagError("--data", c.Data, err)
+	}
 	if err != nil {
 		return err
 	}

@@ -51,9 +51,9 @@ func (p *demoPlan) evictions() string {
 	case c.Mean > 0:
 		return "every " + p.Evict + " on average, for each object"
 	case c.Rate > 0 && p.At != "":
-		return "with probability " + p.Evict + " at each point (" + p.At + ")"
+		return "with probability " + p.Evict + " at each of these places: " + p.At
 	case c.Rate > 0:
-		return "with probability " + p.Evict + " at each point"
+		return "with probability " + p.Evict + " at each place"
 	}
 	return "none"
 }

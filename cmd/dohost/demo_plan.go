@@ -42,7 +42,7 @@ const (
 	storeFolder = "store"
 )
 
-// errRunning is the error for a folder that another process has locked.
+// errRunning reports a folder that another process has locked.
 var errRunning = errors.New("another demo is running in this folder")
 
 // lockFolder makes the demo's folder, and locks it against another demo.

@@ -104,7 +104,7 @@ func (w *worker) sendAccount() {
 	_ = w.out.Encode(report{Account: &w.account, Trouble: w.trouble})
 }
 
-// send writes a report. It ignores the error: the parent may have stopped reading.
+// send writes a report. It ignores the error: the parent may no longer read.
 func (w *worker) send(r report) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

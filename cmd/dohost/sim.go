@@ -40,7 +40,7 @@ func (c *simCmd) Run(out io.Writer) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	s.ctx = ctx
-	// A bubble of virtual time wants a *testing.T, which only the testing package makes.
+	// A bubble of virtual time needs a *testing.T, which only the testing package makes.
 	os.Args = os.Args[:1]
 	flag.CommandLine = flag.NewFlagSet(os.Args[0], flag.ExitOnError)
 	testing.Init()
@@ -100,7 +100,7 @@ func (c *simCmd) plan(out io.Writer) (*sim, error) {
 	return s, nil
 }
 
-// run runs all workloads with each seed in turn, and returns the exit status.
+// run runs all workloads with one seed after the other, and returns the exit status.
 func (s *sim) run(t *testing.T) int {
 	s.begun = time.Now()
 	s.reported = s.begun

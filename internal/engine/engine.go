@@ -1,4 +1,4 @@
-// Package engine configures Pebble, for the store and for those that measure it.
+// Package engine configures Pebble, for the store and for benchmarks of raw Pebble.
 package engine
 
 import (
@@ -33,9 +33,9 @@ const (
 	MemTable = 64 << 20
 )
 
-// Options returns Pebble's options for a store on fs, with a block cache of at least so many bytes, and memtables of so many bytes.
+// Options returns Pebble's options for a store on fs, with a block cache of at least cache bytes, and memtables of memTable bytes.
 // Pebble takes the memory of the memtables from the cache, so the cache gets the memory of both: while the memtables are small
-// it holds more blocks. release gives back this hold on the cache; the database has its own.
+// it holds more blocks. release releases the caller's reference to the cache; the database has its own.
 func Options(fs vfs.FS, cache, memTable int64) (o *pebble.Options, release func()) {
 	c := pebble.NewCache(cache + MaxMemTables*memTable)
 	o = &pebble.Options{
