@@ -68,7 +68,10 @@ func (c *serveCmd) Run(ctx context.Context, classes []dohost.Class, served serve
 	if err != nil {
 		return err
 	}
-	s := &server{std: std, questions: ask, classes: served, supervised: supervised, log: log, served: make(chan error, 2)}
+	s := &server{std: std, questions: ask, classes: served, supervised: supervised, log: log, served: make(chan error, 2), signalled: make(chan os.Signal, 2)}
+	if supervised {
+		ctx = s.readSupervisor(ctx)
+	}
 	cells, err := c.openCells(ctx, s.log)
 	if err != nil {
 		return err
@@ -77,7 +80,7 @@ func (c *serveCmd) Run(ctx context.Context, classes []dohost.Class, served serve
 		return s.serveCells(ctx, c, cells, classes)
 	}
 	if err := s.open(ctx, c, classes); err != nil {
-		return errors.Join(err, s.closeListeners(), s.closeArchive(), s.releaseLog(ctx))
+		return errors.Join(err, s.closeListeners(), s.closeArchive(), s.releaseLog(context.WithoutCancel(ctx)))
 	}
 	signals := s.signals()
 	defer signal.Stop(signals)
@@ -85,17 +88,33 @@ func (c *serveCmd) Run(ctx context.Context, classes []dohost.Class, served serve
 	return s.wait(ctx, signals)
 }
 
-// signals returns the signals that end the server.
+// signals returns the signals that end the server, which is open. Before that they have their default action: it may wait for long for a
+// shared log, or for servers.
 func (s *server) signals() chan os.Signal {
-	signals := make(chan os.Signal, 2)
+	s.opened.Store(true)
 	if s.supervised {
 		signal.Ignore(os.Interrupt)
-		signal.Notify(signals, syscall.SIGTERM)
-		go readSignals(s.std.in, signals)
+		signal.Notify(s.signalled, syscall.SIGTERM)
 	} else {
-		signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+		signal.Notify(s.signalled, os.Interrupt, syscall.SIGTERM)
 	}
-	return signals
+	return s.signalled
+}
+
+// readSupervisor reads the signals of the supervisor. The returned context ends with a signal that arrives before the server is open.
+func (s *server) readSupervisor(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go readSignals(s.std.in, func(sig os.Signal) {
+		if !s.opened.Load() {
+			cancel(fmt.Errorf("%v before the server was open", sig))
+			return
+		}
+		select {
+		case s.signalled <- sig:
+		default: // two signals are waiting already
+		}
+	})
+	return ctx
 }
 
 // check returns an error that names a flag with an invalid value.
@@ -143,8 +162,11 @@ type server struct {
 	admin    *http.Server // nil if there is none
 	publicAt net.Listener
 	adminAt  net.Listener
+	opened   atomic.Bool
 	closing  atomic.Bool
 	served   chan error // errors of listeners
+
+	signalled chan os.Signal // signals that end the server once it is open
 }
 
 // prepare reads the files that the flags name, and checks the rest of the flags.

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/dohost/dohost/cluster"
 	"github.com/dohost/dohost/sharedlog"
@@ -74,5 +77,47 @@ func TestServeChecksItsFlagsBeforeItOpensCells(t *testing.T) {
 	s := App{SharedLog: &refusedCells{}}.Run(t.Context(), []string{"serve", "--data", t.TempDir(), "--time-scale", "0"}, strings.NewReader(""), io.Discard, &out)
 	if s != 1 || !strings.Contains(out.String(), "--time-scale 0") {
 		t.Errorf("exit status %d: %s", s, &out)
+	}
+}
+
+// waitingLog waits, as for the servers of a log.
+type waitingLog struct {
+	memoryLog
+	waits chan struct{} // closed when it waits
+}
+
+func (w *waitingLog) OpenLog(ctx context.Context, _ *slog.Logger) (sharedlog.Log, error) {
+	close(w.waits)
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
+// TestServeUnderASupervisorEndsWhileItWaits passes on a signal, and ends the input, before the server has opened its log.
+func TestServeUnderASupervisorEndsWhileItWaits(t *testing.T) {
+	t.Setenv(supervisedEnv, "1")
+	for name, c := range map[string]struct {
+		end  func(w *io.PipeWriter) error
+		want string
+	}{
+		"SIGINT":              {func(w *io.PipeWriter) error { _, err := w.Write([]byte{signalByte(os.Interrupt)}); return err }, "interrupt before"},
+		"SIGTERM":             {func(w *io.PipeWriter) error { _, err := w.Write([]byte{signalByte(syscall.SIGTERM)}); return err }, "terminated before"},
+		"the supervisor ends": {(*io.PipeWriter).Close, "terminated before"},
+	} {
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("the server still waits"))
+		defer cancel()
+		in, w := io.Pipe()
+		log := &waitingLog{waits: make(chan struct{})}
+		status, out, data := make(chan int, 1), &bytes.Buffer{}, t.TempDir()
+		go func() {
+			status <- App{SharedLog: log}.Run(ctx, []string{"serve", "--data", data, "--listen", "127.0.0.1:0", "--admin", "off"}, in, io.Discard, out)
+		}()
+		<-log.waits
+		if err := c.end(w); err != nil {
+			t.Fatal(err)
+		}
+		if s := <-status; s != 1 || !strings.Contains(out.String(), c.want) {
+			t.Fatalf("%s: exit status %d: %s", name, s, out)
+		}
+		w.Close()
 	}
 }

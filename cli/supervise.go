@@ -120,7 +120,7 @@ func signalByte(sig os.Signal) byte {
 }
 
 // readSignals turns a supervisor's bytes into signals, until the input ends.
-func readSignals(in io.Reader, signals chan<- os.Signal) {
+func readSignals(in io.Reader, deliver func(os.Signal)) {
 	b := make([]byte, 1)
 	for {
 		var sig os.Signal = syscall.SIGTERM
@@ -129,10 +129,7 @@ func readSignals(in io.Reader, signals chan<- os.Signal) {
 			sig = os.Interrupt
 		}
 		if n == 1 || err != nil {
-			select {
-			case signals <- sig:
-			default: // two signals are waiting already
-			}
+			deliver(sig)
 		}
 		if err != nil {
 			return

@@ -33,9 +33,29 @@
 //	6 B writes Holder = B
 //
 // B starts waiting for the log at step 1 of a move, so steps 4 and 5 may occur in either order. All changes of the plan are
-// compare-and-set on its revision, so the plans form one sequence. The member with the lowest id is the planner, so writes
-// seldom conflict; two planners would do no harm. A node writes only its own id as Holder, and only if the plan that it replaces
-// names it as the Owner; it removes only its own id. The planner removes the ids of nodes that are not members.
+// compare-and-set on its revision, so the plans form one sequence. One member is the planner, so writes seldom conflict; two planners
+// would do no harm. A node writes only its own id as Holder, and only if the plan that it replaces names it as the Owner; it removes only its
+// own id. The planner removes the ids of nodes that are not members.
+//
+// # Planner
+//
+// The planner is the member with the lowest id among those with cells: the plan names them as an Owner or a Holder. So a node that has just
+// started does not plan while a member has cells, and no take-over waits for that node. If no member has cells, each member plans, and the
+// first plan to be written gives cells to members.
+//
+// If the table is unavailable for longer than the time to live, all records expire. Then the nodes renew them one after the other, and a node
+// may start before them. The first of all these nodes must not become the owner of all cells, which would then move back one at a time. So a
+// planner pauses while nodes are absent: an Owner or a Holder is not a member, and does not drain. A pause ends after half the time to live.
+// Until then each running node has renewed its record: an attempt that was lost in an election ends after a third of the time to live, and
+// the next one begins within a sixth.
+//
+//	a node with cells that has renewed an expired record    pauses after that renewal, once in two times to live
+//	a node with cells that has not lost its record          does not pause, also if it has just started
+//	a node that has started while no member has cells       pauses after its first renewal
+//
+// The table does not show why all records have expired: the nodes may have been killed. So the first node to start after that pauses as well,
+// and the plan gives it the cells when both half the time to live since its first renewal and the records of the killed nodes have expired. A
+// new cluster has no Owners, and nodes that were shut down together have drained, so the first node to start does not pause.
 //
 // # Invariants
 //
@@ -48,9 +68,7 @@
 //     Options.ReleaseTime. A node that has the log keeps the cell, however long its host takes to open. It also keeps the cell if it
 //     cannot open the cell's directory, which may contain records that the log has lost.
 //   - A node that has not renewed its record for five sixths of the time to live begins to close all of its cells, so the cells soon are
-//     free for the nodes that the plan names after the record has expired. A planner that renews an expired record waits for half the time
-//     to live before it plans: if the table was unavailable, all records have expired, and without the pause the first node to come back
-//     would become the owner of all cells.
+//     free for the nodes that the plan names after the record has expired.
 //   - The planner reassigns all cells of an ended node in one step. Other changes of owners, to balance the nodes or to drain one,
 //     move one cell at a time: the next move is planned once all cells are served by their Owners.
 //   - If the members stop changing, the numbers of cells of any two nodes that neither drain nor back off soon differ by at most one, and

@@ -53,7 +53,8 @@ type Node struct {
 
 	// Of the node's goroutine.
 	sent     time.Time // of the last renewal that succeeded
-	rejoined time.Time // when a renewal began the last pause of the planner
+	joined   time.Time // of the first renewal
+	rejoined time.Time // of the last renewal of an expired record that began a pause
 	failing  bool      // the last tick has failed
 
 	backoffUntil time.Time     // the node gets no cells until then
@@ -134,7 +135,7 @@ const (
 	ticks    = 6 // likewise
 	tries    = 5 // to change the plan, in one tick
 	patience = 4 // times to live, for the acquisition of a log, in addition to ReleaseTime
-	steady   = 2 // times to live between two pauses of a planner, so that a node with a bad connection plans
+	steady   = 2 // times to live between two pauses after expired records, so that a node with a bad connection plans
 
 	firstBackoff   = 5 // times the wait for a log, so that other nodes without logs give the cells back before this one gets them again
 	longestBackoff = 50
@@ -189,8 +190,7 @@ func (n *Node) tick(ctx context.Context) error {
 	return nil
 }
 
-// renew writes the record. The node closes its cells if that does not succeed for five sixths of the time to live. After that it does not
-// plan for half the time to live: the other nodes renew their records until then, if the table was unavailable to them, too.
+// renew writes the record. The node closes its cells if that does not succeed for five sixths of the time to live.
 func (n *Node) renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, n.o.TTL/renewals)
 	defer cancel()
@@ -201,7 +201,10 @@ func (n *Node) renew(ctx context.Context) error {
 	n.sent = sent
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.expired && n.expiry != nil && time.Since(n.rejoined) > steady*n.o.TTL {
+	switch {
+	case n.expiry == nil:
+		n.joined = time.Now()
+	case n.expired && time.Since(n.rejoined) > steady*n.o.TTL:
 		n.rejoined = time.Now()
 	}
 	left := n.o.TTL*(ticks-1)/ticks - time.Since(sent)
@@ -253,7 +256,7 @@ func (n *Node) agree(ctx context.Context) (s Snapshot, err error) {
 			keep(cells)
 		}
 		p := s.Plan.report(n.self.ID, cells, n.drain.Load(), backsOff)
-		if n.isPlanner(s.Members) && time.Since(n.rejoined) >= n.o.TTL/renewals+n.o.TTL/ticks {
+		if n.plans(&s) {
 			p = Next(p, s.Members)
 		}
 		if s.Revision != 0 && p.Equal(s.Plan) {
@@ -276,12 +279,6 @@ func (n *Node) hasOpenedSince(t time.Time) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.ContainsFunc(n.cells, func(c *localCell) bool { return c.host() != nil && c.changed.After(t) })
-}
-
-// isPlanner reports whether the node has the lowest id.
-func (n *Node) isPlanner(members []Member) bool {
-	lower := func(m Member) bool { return m.ID < n.self.ID }
-	return slices.Contains(members, n.self) && !slices.ContainsFunc(members, lower)
 }
 
 // states returns the states of the cells on this node.

@@ -62,6 +62,9 @@ func (c *trio) serve(places ...int) {
 	started := map[int]*node{}
 	for _, i := range places {
 		started[i] = c.begin(i, c.secret)
+		if len(started) == 1 && len(places) == 3 { // the others start late
+			awaitLog(c.t, started[i], "waiting for the NATS servers of other nodes")
+		}
 	}
 	for i, n := range started {
 		n.at = n.address()
