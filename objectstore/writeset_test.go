@@ -19,7 +19,7 @@ func TestWriteSetOverwritesInPlace(t *testing.T) {
 	}
 }
 
-// TestWriteSetMemoryIsBounded overwrites a row in many savepoints, each of which keeps the value before it until it ends.
+// TestWriteSetMemoryIsBounded overwrites a row in many savepoints. Each of them keeps the value before it.
 func TestWriteSetMemoryIsBounded(t *testing.T) {
 	var w writeSet
 	for since := range uint32(5000) {

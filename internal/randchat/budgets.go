@@ -216,7 +216,7 @@ func (w *Observer) exhausts(message string, e *chat.BudgetError, grants int) boo
 
 func grantsKey(scope string) string { return "grants/" + scope }
 
-// grant makes the program grant the budget, that of a reply for request K.
+// grant makes the program grant the budget. Request K selects the reply.
 func (w *Observer) grant(ctx context.Context, h *dohosttest.Host, in Instr) {
 	if w.budget.Calls == 0 {
 		return

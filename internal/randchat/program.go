@@ -35,7 +35,7 @@ const (
 
 	Complete Op = "Complete" // the other party of an external call completes it. N selects the result and the time.
 
-	Grant Op = "Grant" // the program grants the budget, that of the reply to request K
+	Grant Op = "Grant" // the program grants the budget; request K selects the reply
 
 	Pass Op = "Pass" // N seconds pass
 )
