@@ -257,7 +257,7 @@ func (a *machine) grant(ctx context.Context, request string) (struct{}, error) {
 	return struct{}{}, dohost.Put(ctx, a.Storage(), grantsKey(name), n+1)
 }
 
-// checkGrants compares the number of the grants with those of the program and the completed calls of the conversation, which is at rest.
+// checkGrants compares the number of the grants with the program and with the completed calls of the conversation, which is at rest.
 func (a *machine) checkGrants(ctx context.Context, list []chat.Message) error {
 	b, approved := a.w.budget, map[string]int{}
 	for _, m := range list {

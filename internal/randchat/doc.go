@@ -71,12 +71,12 @@
 //
 // Some runs have a budget for the calls of models in a reply, on a day or by the agent (budgets.go). An exhausted budget makes a call that
 // waits for a decision, as the calls of tools do; all parties decide about it, and the program grants the budget at any time. The checks are
-// those of approvals, and:
+// like the checks of approvals, and:
 //
 //   - the model is asked at most as often as the budget allows since the last grant, and an approval is one grant
 //   - a reply asks for a grant only if the budget is exhausted; its call has the scope, the amount and the limit
 //   - no model gets such a call, and a client approves one only if the budget allows that
-//   - at rest, the grants of a scope are those of the program and of the completed calls
+//   - at rest, each grant of a scope is one by the program, or has a completed call
 //
 // # Access
 //

@@ -43,7 +43,7 @@ type Observer struct {
 	sinceGrant   map[string]int    // calls of the model since the last grant, likewise
 	cut          map[string]int    // runs that have not completed, likewise
 	modelCalls   map[string]int    // by the name of the scope of the budget
-	grants       map[string]int    // by the program: those that may have happened, likewise
+	grants       map[string]int    // by the program, which may have been lost; likewise
 	origins      map[string]string // the first request of each message
 	active       []*activity
 	tries        map[string]int
