@@ -164,3 +164,23 @@ func TestSuspectsRunLastAndOneAtATime(t *testing.T) {
 		})
 	}
 }
+
+// TestSuspectsDoNotWaitForLaterAlarms has many alarms of another class that were not due at the start. The scheduler has read only the first
+// ones of them.
+func TestSuspectsDoNotWaitForLaterAlarms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newIndex()
+		x.setOf("b", "suspect", time.Now().Add(-time.Minute), lost)
+		for i := range 100 {
+			x.setOf("a", fmt.Sprintf("%02d", i), time.Now().Add(time.Hour), nil)
+		}
+		s := x.start(Config{Limit: 16, CrashLoop: CrashLoop{Unclean: true}})
+		s.Start()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := x.names(); !slices.Equal(got, []string{"suspect"}) {
+			t.Errorf("within a minute %v were delivered, want the suspect", got)
+		}
+		s.Stop()
+	})
+}

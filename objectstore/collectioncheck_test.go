@@ -1,6 +1,7 @@
 package objectstore
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -27,6 +28,13 @@ func TestCheckFindsDamagedCollections(t *testing.T) {
 		{"entry of unknown version", func(b *pebble.Batch) error { return b.Set(entry, []byte{99, 1}, nil) }, "version 99"},
 		{"entry with a wrong length", func(b *pebble.Batch) error { return b.Set(entry, []byte{entryFormat, 3}, nil) }, "does not fit"},
 		{"index name", func(b *pebble.Batch) error { return b.Set(in([]byte("ciorders\x00x")), nil, nil) }, "index entry"},
+		{"index name that is too long", func(b *pebble.Batch) error {
+			e := IndexEntry{strings.Repeat("i", MaxCollectionName+1), []byte("open")}
+			return errors.Join(
+				b.Set(in(indexKey("orders", e, []byte("x"))), encodeEntry([]byte("x")), nil),
+				b.Set(row, rowRecord{version: 1, entries: []IndexEntry{{"status", []byte("open")}, e}, value: []byte("v")}.encode(), nil),
+			)
+		}, "cannot be decoded"},
 		{"name", func(b *pebble.Batch) error { return b.Set(in([]byte("crorders")), nil, nil) }, "key of a collection"},
 		{"row with an empty key", func(b *pebble.Batch) error { return b.Set(in(rowKey("orders", nil)), rec.encode(), nil) }, "the key is empty"},
 		{"kind", func(b *pebble.Batch) error { return b.Set(in([]byte("czorders\x00x")), nil, nil) }, "of unknown kind"},

@@ -620,9 +620,12 @@ func TestRestoreOfABaseMayFail(t *testing.T) {
 				} else if strings.Contains(err.Error(), "not restored completely") {
 					marked++
 				}
-				again, _ := cutting(t, log, 1<<30)
+				again, l := cutting(t, log, 1<<30)
 				n := open(t, o.FS, again)
 				n.live("c", "a").want(t, "n", "30")
+				if l.reads != 1 { // the directory has nothing to lose, so the base is not verified first
+					t.Errorf("after a restore of %d bytes the base was read %d times", cut, l.reads)
+				}
 				wantConsistent(t, n)
 				n.Abandon()
 			}

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -164,14 +166,21 @@ func TestOwnerThatLostTheLogIsFenced(t *testing.T) {
 	}
 }
 
-// TestHostWithoutWritesNoticesTheLossOfItsLease has a store that does nothing.
+// TestHostWithoutWritesNoticesTheLossOfItsLease has a store that does nothing. After the loss it appends no record, such as the mark of a clean end.
 func TestHostWithoutWritesNoticesTheLossOfItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &logtest.Log{Linger: time.Second}
 		failed := make(chan error, 1)
 		o := leased(t, log)
 		o.OnFail = func(err error) { failed <- err }
+		var records atomic.Int32
+		o.Hook = func(stage Stage, _ iter.Seq[ID]) {
+			if stage == StageSync {
+				records.Add(1)
+			}
+		}
 		s := open(t, NewMemFS(), o)
+		records.Store(0) // without the record of Open
 		log.Expire()
 		time.Sleep(time.Second - 1)
 		if err := s.Err(); err != nil {
@@ -180,6 +189,9 @@ func TestHostWithoutWritesNoticesTheLossOfItsLease(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		if err := <-failed; !errors.Is(err, ErrFenced) {
 			t.Errorf("failed with %v", err)
+		}
+		if <-s.done; records.Load() > 0 {
+			t.Errorf("after the loss the store appended %d records", records.Load())
 		}
 	})
 }

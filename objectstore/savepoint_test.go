@@ -68,3 +68,16 @@ func TestSavepointKeepsOneUndoForEachRow(t *testing.T) {
 		})
 	}
 }
+
+// TestSavepointEndReleasesItsUndos ends a savepoint within another one: its undos, with the old values, can be collected.
+func TestSavepointEndReleasesItsUndos(t *testing.T) {
+	o := open(t, NewMemFS(), Options{}).live("c", "a")
+	o.Batch.Begin()
+	o.put(t, "a", "1")
+	inner := o.Batch.Begin()
+	o.put(t, "a", "2")
+	o.End(inner)
+	if list := o.saves.undo; len(list) != 1 || list[:2][1] != (undo{}) {
+		t.Errorf("there are %d undos, and the ended savepoint keeps %+v", len(list), list[:2][1])
+	}
+}

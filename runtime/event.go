@@ -179,10 +179,7 @@ func (o *object) run(t *turn) (next *turn) {
 		ev.end()
 		ev.err = p
 		o.crashed(ev, p)
-		next = o.finish(ev)
-		if p.Value == nil && next != nil {
-			o.host().spawn(o, next) // this goroutine ends here
-		}
+		o.finish(ev) // there is no next turn: the queue of the ended incarnation has none that has not started
 	}()
 	o.class.label(ev.op)
 	o.at(ev, eviction.PlaceStart)

@@ -87,7 +87,7 @@ var mayImport = map[string][]string{
 	"internal/crowd":         {},
 	"internal/randagent":     {".", "agent", "dohosttest", "internal/hostof", "internal/randtest", "internal/sockettest"},
 	"internal/randask":       {".", "agent", "chat", "dohosttest", "inbox", "internal/randtest"},
-	"internal/randchat":      {".", "chat", "dohosttest", "internal/randtest", "internal/sockettest", "ledger"},
+	"internal/randchat":      {".", "agent", "chat", "dohosttest", "internal/randtest", "internal/sockettest", "ledger"},
 	"internal/randinbox":     {".", "agent", "chat", "dohosttest", "inbox", "internal/randtest", "ledger"},
 	"internal/randprog":      {".", "dohosttest", "internal/hostof", "internal/randtest", "internal/sockettest"},
 	"internal/randwatch":     {".", "chat", "dohosttest", "internal/hostof", "internal/randtest"},

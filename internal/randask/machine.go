@@ -23,6 +23,9 @@ func (o *office) run(ctx context.Context, p Program) (end int, err error) {
 // step executes an instruction.
 func (o *office) step(ctx context.Context, name string, in Instr) error {
 	defer o.w.Compared()
+	if o.w.fault != nil && o.w.fault(o.incarnation, in) {
+		o.w.Faultf("%s: %s is not as expected", name, randtest.Literal(in))
+	}
 	switch in.Op {
 	case Send:
 		return o.send(ctx, in)

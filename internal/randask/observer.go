@@ -19,6 +19,9 @@ import (
 type Observer struct {
 	randtest.StoredReport
 
+	// fault, if set, reports whether the model is wrong about an instruction: for tests of the shrinking.
+	fault func(incarnation int, in Instr) bool
+
 	mu           sync.Mutex
 	tasks        int                        // that programs have sent
 	questions    map[string]*question       // by name
@@ -31,6 +34,7 @@ type Observer struct {
 	acknowledged map[string]int       // the changes of each object that something outside depends on
 	parked       map[string]time.Time // the times of reports, by object and id of the call
 	retried      map[string]bool      // objects with a Retry
+	incarnations map[string]int       // of each object
 	silence      chan struct{}        // closed by a Release
 }
 
@@ -63,7 +67,7 @@ func (w *Observer) Reset() {
 	w.tasks, w.seen, w.calls, w.silence = 0, nil, nil, nil
 	w.questions, w.positions, w.deadlines = map[string]*question{}, map[string]map[string]bool{}, map[string][]time.Time{}
 	w.begun, w.asking, w.acknowledged = map[string]bool{}, map[string]map[string]bool{}, map[string]int{}
-	w.parked, w.retried = map[string]time.Time{}, map[string]bool{}
+	w.parked, w.retried, w.incarnations = map[string]time.Time{}, map[string]bool{}, map[string]int{}
 }
 
 // newTask makes a task for an agent of an object; ok is false if there are too many.
@@ -112,13 +116,15 @@ func (w *Observer) retry(object string) {
 	w.retried[object] = true
 }
 
-// wake begins an incarnation that has found so many changes.
-func (w *Observer) wake(object string, end int) {
+// wake begins an incarnation that has found so many changes, and returns its number: each object counts its own.
+func (w *Observer) wake(object string, end int) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.incarnations[object]++
 	if end < w.acknowledged[object] {
 		w.Faultf("an incarnation of %s finds %d changes, and %d were acknowledged", object, end, w.acknowledged[object])
 	}
+	return w.incarnations[object]
 }
 
 // acknowledge records that something outside depends on the changes of an object.
@@ -195,6 +201,10 @@ func (w *Observer) Listener() dohost.Listener {
 // Scenario returns a scenario that does the work of a run, and its report.
 func Scenario(work Workload) (dohosttest.Scenario, *randtest.Report) {
 	w := NewObserver()
+	return w.scenario(work), &w.Report
+}
+
+func (w *Observer) scenario(work Workload) dohosttest.Scenario {
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{Class(w)},
 		Options: dohost.Options{Listener: w.Listener()},
@@ -203,7 +213,7 @@ func Scenario(work Workload) (dohosttest.Scenario, *randtest.Report) {
 		Run:     work.Run(w.act),
 		Places:  randtest.Places(),
 		Check:   func(ctx context.Context, h *dohosttest.Host) error { return w.Check(ctx, h) },
-	}, &w.Report
+	}
 }
 
 // Send makes an object execute a program. It returns the faults of the run, and no errors of the call.

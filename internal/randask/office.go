@@ -18,7 +18,8 @@ import (
 // office is an object with agents that ask each other, and those of other offices. It executes programs.
 type office struct {
 	*agent.Agent[struct{}]
-	w *Observer
+	w           *Observer
+	incarnation int
 }
 
 const offices dohost.Namespace[office] = "random-ask"
@@ -87,12 +88,12 @@ func Class(w *Observer) dohost.Class {
 		entries = append(entries, inbox.On(observed(name, inbox.ForMessages[office](&letters, a))))
 	}
 	return agent.Bind(offices, func(ctx context.Context, base *agent.Agent[struct{}]) (*office, error) {
-		o := &office{base, w}
+		o := &office{Agent: base, w: w}
 		end, err := o.end(ctx)
 		if err != nil {
 			return nil, err
 		}
-		w.wake(o.name(), end)
+		o.incarnation = w.wake(o.name(), end)
 		return o, nil
 	}, nil, entries...)
 }

@@ -13,7 +13,7 @@ func (w *Observer) answerFrame(c *client, in Instr) map[string]any {
 	var waiting []call
 	for _, m := range c.list {
 		for _, k := range m.Calls {
-			if l := w.calls[k.ID]; l != nil && (l.kind.client || l.use.asks() || l.elsewhere != nil) {
+			if l := w.ledgerLocked(k.ID, m.ID); l != nil && (l.kind.client || l.use.asks() || l.elsewhere != nil) {
 				waiting = append(waiting, k)
 			}
 		}
@@ -55,6 +55,9 @@ func (w *Observer) decideFrameLocked(c *client, l *callLedger, in Instr, f map[s
 		f["type"], f["toolName"], f["state"], f["errorText"] = "cf_agent_tool_result", l.use.Tool, "output-error", "no"
 	default:
 		f["type"], f["approved"] = "cf_agent_tool_approval", approve
+		if approve && isBudgetCall(l.id) && !w.budget.Clients { // the agent does not accept it
+			return
+		}
 	}
 	l.approved, l.denied = l.approved || approve, l.denied || !approve
 	actor := "connection " + c.name[len("client "):]
@@ -64,9 +67,9 @@ func (w *Observer) decideFrameLocked(c *client, l *callLedger, in Instr, f map[s
 
 // quietLocked records that a client answers a call of a message without a continuation.
 func (w *Observer) quietLocked(call string) {
-	request, _, _ := strings.Cut(call, "-")
+	request := w.requestOfLocked(call)
 	for id, l := range w.calls {
-		if strings.HasPrefix(id, request+"-") {
+		if w.requestOfLocked(id) == request {
 			l.quiet = true
 		}
 	}
@@ -90,7 +93,7 @@ func (w *Observer) listsLocked(c *client, list []message) {
 // never changes.
 func (w *Observer) checkCallsLocked(m *message, source string, durable bool) {
 	for _, k := range m.Calls {
-		l := w.calls[k.ID]
+		l := w.ledgerLocked(k.ID, m.ID)
 		if l == nil {
 			w.Faultf("%s has the call %v, which is in no plan", source, k)
 			continue
@@ -105,7 +108,9 @@ func (w *Observer) checkCallsLocked(m *message, source string, durable bool) {
 			l.state, l.output, l.ended = k.State, k.Output, w.incarnations
 		}
 		known := k.State != "output-available" || k.Output == fmt.Sprintf("%q", receipt(k.ID))
-		if l.async() {
+		if isBudgetCall(l.id) {
+			known = k.State != "output-available" || k.Output == `{"granted":true}` && l.approved
+		} else if l.async() {
 			known = k.State != "output-available" || l.knowsQueued(k.Output)
 		} else if l.kind.client || l.elsewhere != nil {
 			known = k.State != "output-available" || slices.Contains(l.outputs, k.Output)

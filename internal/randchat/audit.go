@@ -103,7 +103,7 @@ func (h *history) apply(e *chat.ApprovalEvent) {
 func (l *auditLog) add(i int) {
 	e := &l.events[i]
 	h := l.of(e.Call)
-	c := l.w.calls[e.Call]
+	c := l.w.ledgerLocked(e.Call, e.Message)
 	wrong := ""
 	switch {
 	case e.Number != uint64(i+1), i > 0 && e.Time.Before(l.events[i-1].Time):

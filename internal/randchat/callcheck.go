@@ -104,7 +104,7 @@ func (w *Observer) checkResult(k call, n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	l := w.calls[k.ID]
-	if l == nil || l.kind.client || l.elsewhere != nil {
+	if l == nil || l.kind.client || l.elsewhere != nil || isBudgetCall(l.id) {
 		return
 	}
 	completed := k.State == "output-available"
@@ -121,7 +121,7 @@ func (w *Observer) checkResult(k call, n int) {
 
 // stoppedLocked reports whether a reply of the message of a call was stopped.
 func (w *Observer) stoppedLocked(id string) bool {
-	of, _, _ := strings.Cut(id, "-")
+	of := w.requestOfLocked(id)
 	return slices.ContainsFunc(w.requests, func(q *request) bool { return (q.id == of || q.origin == of) && q.stopped > 0 })
 }
 
@@ -152,7 +152,7 @@ func (w *Observer) checkWait(list []message, i int, k call, h *history) {
 // mayEndUncontinuedLocked reports whether a decision about a call, which does not wait any more, may have no continuation: it
 // was stopped or has failed, or its message was not the last one.
 func (w *Observer) mayEndUncontinuedLocked(l *callLedger) bool {
-	of, _, _ := strings.Cut(l.id, "-")
+	of := w.requestOfLocked(l.id)
 	decided := w.decidedBy[l.id].sent
 	return w.stoppedLocked(l.id) ||
 		slices.ContainsFunc(w.deletions, func(d *deletion) bool { return d.done == 0 || d.done > decided }) ||
@@ -208,6 +208,9 @@ func (w *Observer) checkEndLocked(l *callLedger, state chat.CallState, h *histor
 			wrong = "was not approved"
 		}
 	case chat.CallFailed:
+		if isBudgetCall(l.id) && !w.stoppedLocked(l.id) {
+			wrong = "is about a budget"
+		}
 		fails := use.Do == Refuse || use.Do == Recant && l.effects == 0 || policy == ledger.PolicyIdempotent && (use.Do == Reject || use.Do == Lose)
 		if l.runs > 0 && !fails || l.effects > 0 && policy != ledger.PolicyIdempotent || l.runs == 0 && !disturbed || l.kind.client && !l.denied && !w.stoppedLocked(l.id) {
 			wrong = "has no reason to fail without an effect"

@@ -44,6 +44,8 @@ func (w *Observer) call(ctx context.Context, h *dohosttest.Host, in Instr) error
 		w.end(h, in)
 	case Complete:
 		w.complete(ctx, h, in)
+	case Grant:
+		w.grant(ctx, h, in)
 	case Audit:
 		// The call may end with its incarnation.
 		_, _ = dohost.CallNoArg(ctx, agent, (*machine).checkAudit)

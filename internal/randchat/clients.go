@@ -24,6 +24,7 @@ type client struct {
 	w           *Observer
 	name        string
 	ws          *websocket.Conn // nil if it is not connected
+	viewer      bool            // it may only read: see viewers.go
 	busy        bool            // it executes an instruction
 	connecting  bool
 	connections int
@@ -91,6 +92,9 @@ func (w *Observer) do(ctx context.Context, h *dohosttest.Host, in Instr) error {
 		if !w.isConnected(c) {
 			return w.Err()
 		}
+	}
+	if w.view(ctx, c, in) {
+		return w.Err()
 	}
 	switch in.Op {
 	case Submit, Edit, Redo:
@@ -205,8 +209,7 @@ func (w *Observer) connect(ctx context.Context, h *dohosttest.Host, c *client, r
 	}
 	c.connecting = true
 	w.mu.Unlock()
-	id := w.agent(h).ID()
-	serve := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { h.Host().ServeObject(rw, r, id) })
+	serve := w.handler(ctx, h, c)
 	var list []message
 	var err error
 	if reload || c.connections == 0 {
@@ -247,6 +250,10 @@ func (w *Observer) connectedLocked(c *client, ws *websocket.Conn, reload bool, l
 	// A client that connects again gets the transcript if a request has ended recently.
 	c.stale = !slices.ContainsFunc(w.requests, func(q *request) bool { return q.ended > 0 && !q.forgotten() })
 	for _, q := range w.requests {
+		if lost := q.client == c && !c.over[q.id] && q.dropped == 0 && !q.forgotten(); lost && c.viewer {
+			c.stale = true // the page has its message
+			continue
+		}
 		if q.client == c && !c.over[q.id] && q.dropped == 0 && !q.forgotten() {
 			again = append(again, q.id)
 			if !c.known[q.id] && q.sent > c.wiped && indexOf(c.list, q.user.ID) < 0 {

@@ -140,6 +140,7 @@ func openCalls(ctx context.Context, a *machine) (list []chat.Call, err error) {
 func (w *Observer) target(open []chat.Call, to aim) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.opensLocked(open)
 	var ids []string
 	for _, c := range open {
 		if l := w.calls[c.ID]; l != nil && l.use.asks() {
@@ -161,7 +162,7 @@ func (w *Observer) digestFor(to aim) string {
 	defer w.mu.Unlock()
 	own := ""
 	if l := w.calls[to.Call]; l != nil {
-		own = w.digests[l.use.input()]
+		own = w.digestLocked(l)
 	}
 	switch to.N % 5 {
 	case 0:
@@ -247,7 +248,7 @@ func (w *Observer) checkDecision(d *decision, got result, before *history, own [
 	if wrong != "" {
 		w.Faultf("the decision %+v %s: %s with %+v, after %+v, while the open calls are %+v", *d, wrong, got, own, *before, open)
 	}
-	other := d.digest != "" && d.digest != w.digests[l.use.input()]
+	other := d.digest != "" && d.digest != w.digestLocked(l)
 	switch {
 	case other && got != noCall && got != stale:
 		w.Faultf("the decision %+v is %s, and its digest is that of another call", *d, got)

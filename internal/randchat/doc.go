@@ -67,6 +67,22 @@
 //   - a call without a doubt about its effect is not unknown, and one fails only by a completion or an error of its run
 //   - the last message continues after its last completion, and the audit log has the completions of operators
 //
+// # Budgets
+//
+// Some runs have a budget for the calls of models in a reply, on a day or by the agent (budgets.go). An exhausted budget makes a call that
+// waits for a decision, as the calls of tools do; all parties decide about it, and the program grants the budget at any time. The checks are
+// like the checks of approvals, and:
+//
+//   - the model is asked at most as often as the budget allows since the last grant, and an approval is one grant
+//   - a reply asks for a grant only if the budget is exhausted; its call has the scope, the amount and the limit
+//   - no model gets such a call, and a client approves one only if the budget allows that
+//   - at rest, each grant of a scope is one by the program, or has a completed call
+//
+// # Access
+//
+// In some runs the class refuses all requests, so that clients need a dohost.GrantAccess, and some connections may only read (viewers.go).
+// They request changes, too. The model does not know these requests, so their effects would be faults.
+//
 // # Limits
 //
 // A client knows the place of a reply from the ids of the messages that it answers, and keeps its own message until it

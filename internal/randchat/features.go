@@ -33,7 +33,8 @@ var expected = []string{
 	"a decision during a run of a call", "a decision of the operator is applied", "a decision of the operator is late",
 	"a decision of the operator is stale", "a decision of the program is applied", "a decision of the program is late",
 	"a decision of the program is no call", "a decision of the program is not waiting", "a decision of the program is stale",
-	"a refusal withdraws an approval", "a run takes longer than Tool.Timeout", "calls run concurrently",
+	"a budget is exhausted before an answer", "a budget is exhausted during an answer",
+	"a connection that may only read requests a change", "a model is asked after an approval of a budget", "a refusal withdraws an approval", "a run takes longer than Tool.Timeout", "calls run concurrently",
 	"two parties decide about a call", "two parties decide within a second", "two parties decide, before and after an ending",
 }
 

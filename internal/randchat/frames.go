@@ -34,6 +34,8 @@ func (c *client) receive(f frame) (reply map[string]any) {
 	case "cf_agent_use_chat_response":
 		c.w.Compared()
 		switch {
+		case strings.HasPrefix(f.ID, viewerPrefix):
+			c.refused(f)
 		case f.ReplayComplete:
 			c.replayEnds(f)
 		case f.Done:

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
 )
@@ -59,14 +60,19 @@ func Classes(w *Observer) (all []dohost.Class) {
 }
 
 func class(w *Observer, p chat.Policy) dohost.Class {
+	handlers := agent.Handlers[machine, struct{}]{}
+	if w.guarded {
+		handlers.Authorize = refuseAll
+	}
 	return chat.Bind(machinesOf(p), func(_ context.Context, base *chat.Agent[struct{}]) (*machine, error) {
 		return &machine{Agent: base, w: w, incarnation: w.wake()}, nil
 	}, &chat.Handlers[machine, struct{}]{
+		Agent:      handlers,
 		Reply:      (*machine).reply,
 		OnResponse: (*machine).onResponse,
 		OnRecovery: (*machine).onRecovery,
 		Options: chat.Options{
-			Policy: p, Debounce: debounce,
+			Policy: p, Debounce: debounce, Budget: w.budget.options(), Price: func(chat.Usage) int64 { return 1 },
 			Recovery: chat.Recovery{MaxAttempts: maxAttempts, ProgressTimeout: -1, FailureMessage: gaveUpText},
 		},
 	})
@@ -116,7 +122,8 @@ func (a *machine) reply(ctx context.Context, r *chat.Reply) (err error) {
 	if err != nil {
 		return err
 	}
-	origin := partial.origin(r.ID)
+	origin := a.w.originOf(&partial, r.ID)
+	a.w.repliesTo(partial.ID, origin)
 	q, ok := a.w.begun(r.ID, origin)
 	if !ok {
 		a.w.Faultf("the handler is called for %s, which was not sent", r.ID)

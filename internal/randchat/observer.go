@@ -14,8 +14,10 @@ import (
 type Observer struct {
 	randtest.Report
 
-	noEnds bool // see Workload
-	policy chat.Policy
+	noEnds  bool // see Workload
+	policy  chat.Policy
+	budget  Budget
+	guarded bool
 	// fault, if set, reports whether the model is wrong about an instruction: for tests of the shrinking.
 	fault func(incarnation int, in Instr) bool
 
@@ -35,8 +37,14 @@ type Observer struct {
 	decisions    []*decision
 	decidedBy    map[string]party // the last decision about a call
 	running      map[string]int   // the calls that run
+	checking     bool             // the check has begun
 	rested       int              // the incarnation at rest; 0 before
 	features     map[string]bool
+	sinceGrant   map[string]int    // calls of the model since the last grant, likewise
+	cut          map[string]int    // runs that have not completed, likewise
+	modelCalls   map[string]int    // by the name of the scope of the budget
+	grants       map[string]int    // by the program, which may have been lost; likewise
+	origins      map[string]string // the first request of each message
 	active       []*activity
 	tries        map[string]int
 	chunks       map[string]map[uint64]string // that clients have received, by request and number
@@ -111,9 +119,11 @@ func (w *Observer) Reset() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.now, w.incarnations, w.clients, w.requests, w.active, w.deletions = 0, 0, nil, nil, nil, nil
-	w.calls, w.callIDs, w.answered, w.rested = map[string]*callLedger{}, nil, false, 0
+	w.calls, w.callIDs, w.answered, w.checking, w.rested = map[string]*callLedger{}, nil, false, false, 0
 	w.keys, w.digests, w.inputs, w.served = map[string]string{}, map[string]string{}, map[string]string{}, map[string]bool{}
 	w.decisions, w.decidedBy, w.running, w.features = nil, map[string]party{}, map[string]int{}, map[string]bool{}
+	w.sinceGrant, w.cut = map[string]int{}, map[string]int{}
+	w.modelCalls, w.grants, w.origins = map[string]int{}, map[string]int{}, map[string]string{}
 	w.tries, w.chunks = map[string]int{}, map[string]map[uint64]string{}
 }
 

@@ -35,6 +35,8 @@ const (
 
 	Complete Op = "Complete" // the other party of an external call completes it. N selects the result and the time.
 
+	Grant Op = "Grant" // the program grants the budget; request K selects the reply
+
 	Pass Op = "Pass" // N seconds pass
 )
 

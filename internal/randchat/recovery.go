@@ -33,7 +33,7 @@ func (a *machine) onRecovery(ctx context.Context, c *chat.InterruptedReply) (cha
 	if err != nil {
 		return chat.RecoveryResume, err
 	}
-	q, ok := a.w.begun(c.ID, partial.origin(c.ID))
+	q, ok := a.w.begun(c.ID, a.w.originOf(&partial, c.ID))
 	if !ok {
 		a.w.Faultf("OnRecovery gets %s, which was not sent", c.ID)
 		return chat.RecoveryResume, nil
@@ -73,7 +73,7 @@ func (a *machine) onRecovery(ctx context.Context, c *chat.InterruptedReply) (cha
 	case RecoverBroken:
 		return chat.RecoveryDiscard, errFail
 	}
-	a.w.recovers(c.ID, partial.origin(c.ID), do)
+	a.w.recovers(c.ID, a.w.originOf(&partial, c.ID), do)
 	if do != RecoverStop {
 		p.Saved, p.Saving = 0, 0
 		if err := dohost.Put(ctx, a.Storage(), saidKey(partial.ID), 0); err != nil {

@@ -13,7 +13,7 @@ func (a *machine) onResponse(ctx context.Context, r chat.Response) error {
 	if err != nil {
 		return err
 	}
-	q, ok := a.w.begun(r.ID, m.origin(""))
+	q, ok := a.w.begun(r.ID, a.w.originOf(&m, ""))
 	if !ok {
 		a.w.Faultf("OnResponse gets %s, which was not sent", r.ID)
 		return nil

@@ -32,6 +32,9 @@ type callLedger struct {
 	state    string          // of its result, which never changes; empty before
 	ended    int             // the incarnation when a client or the check has got the result; 0 before
 	output   string
+	message  string // and digest are known only of calls about budgets; empty before
+	digest   string
+	granted  bool // its approval has counted as a grant
 	// elsewhere is nil for a call that no other party completes.
 	elsewhere *externalLedger
 }
@@ -119,6 +122,13 @@ func (w *Observer) checkKeyLocked(l *callLedger, c *chat.Call) {
 
 // checkDigestLocked checks that calls have equal digests if and only if their tools and inputs are equal.
 func (w *Observer) checkDigestLocked(l *callLedger, digest string) {
+	if isBudgetCall(l.id) {
+		if len(digest) != 64 || l.digest != "" && l.digest != digest {
+			w.Faultf("the call %s has the digest %q, and had %q", l.id, digest, l.digest)
+		}
+		l.digest = digest
+		return
+	}
 	input := l.use.input()
 	if w.digests[input] == "" && w.inputs[digest] == "" {
 		w.digests[input], w.inputs[digest] = digest, input
@@ -219,7 +229,7 @@ func (w *Observer) decides(call, actor string, approve bool, digest string, comp
 	w.answered = true
 	d := &decision{id: fmt.Sprint("decision ", len(w.decisions)+1), call: call, actor: actor, approve: approve, digest: digest, completes: completes}
 	w.decisions = append(w.decisions, d)
-	if l := w.calls[call]; l != nil && !completes {
+	if l := w.ledgerLocked(call, ""); l != nil && !completes {
 		l.approved, l.denied = l.approved || approve, l.denied || !approve
 		w.decidesLocked(l, actor)
 	}
@@ -241,7 +251,7 @@ func (w *Observer) decidesLocked(l *callLedger, by string) {
 	if len(w.running) > 0 {
 		w.occursLocked("a decision during a run of a call")
 	}
-	if q := w.requestLocked((&message{Calls: []call{{ID: l.id}}}).origin("")); q != nil && q.stopped > 0 {
+	if q := w.requestLocked(w.requestOfLocked(l.id)); q != nil && q.stopped > 0 {
 		w.occursLocked("a decision about a call of a stopped reply")
 	}
 }

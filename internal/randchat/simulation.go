@@ -17,7 +17,7 @@ func Scenario(work Workload) (dohosttest.Scenario, *randtest.Report) {
 }
 
 func (w *Observer) scenario(work Workload) dohosttest.Scenario {
-	w.noEnds, w.policy = work.NoEnds, cmp.Or(work.Policy, chat.PolicyQueue)
+	w.noEnds, w.budget, w.guarded, w.policy = work.NoEnds, work.Budget, work.Guarded, cmp.Or(work.Policy, chat.PolicyQueue)
 	return dohosttest.Scenario{
 		Classes: Classes(w),
 		Reset:   w.Reset,
@@ -37,7 +37,7 @@ func (w *Observer) Execute(ctx context.Context, h *dohosttest.Host, in Instr) er
 	case Pass:
 		h.Advance(time.Duration(in.N) * time.Second)
 		return nil
-	case Ask, Wait, Cancel, Clear, Decide, Operate, Audit, End, Complete:
+	case Ask, Wait, Cancel, Clear, Decide, Operate, Audit, End, Complete, Grant:
 		return w.call(ctx, h, in)
 	}
 	return w.do(ctx, h, in)

@@ -50,6 +50,9 @@ var kinds = []kind{
 
 // kindOf returns the tool of a call.
 func kindOf(call string) *kind {
+	if isBudgetCall(call) || call == budgetTool {
+		return &budgetKind
+	}
 	name := call[strings.LastIndex(call, "-")+1:]
 	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })
 	if i < 0 {

@@ -18,8 +18,8 @@ import (
 
 // origin returns the request that a message was the first reply to, or fallback if the message is empty.
 func (m *message) origin(fallback string) string {
-	if len(m.Calls) > 0 {
-		id, _, _ := strings.Cut(m.Calls[0].ID, "-")
+	if i := slices.IndexFunc(m.Calls, func(k call) bool { return !isBudgetCall(k.ID) }); i >= 0 {
+		id, _, _ := strings.Cut(m.Calls[i].ID, "-")
 		return id
 	}
 	if id, n, _ := parseWords(m.Text); n > 0 {
@@ -44,6 +44,7 @@ func (m *model) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk
 			return
 		}
 		m.w.checkResults(&partial)
+		m.w.modelBegins(p)
 		_, n, _ := parseWords(partial.Text)
 		for i := n; i < len(m.plan.Words); i++ {
 			w := m.plan.Words[i]
@@ -108,7 +109,13 @@ func (x *run) answer(ctx context.Context, origin string, p Plan) error {
 	for i := range kinds {
 		tools = append(tools, x.toolOf(&kinds[i]))
 	}
-	return chat.Answer(ctx, x.r, &model{x.w, origin, p}, &chat.AnswerOptions{Tools: tools})
+	completed := x.w.answers(x.r.Partial().ID)
+	err := chat.Answer(ctx, x.r, &model{x.w, origin, p}, &chat.AnswerOptions{Tools: tools})
+	if err == nil {
+		completed()
+		x.checkSuspended()
+	}
+	return err
 }
 
 func (x *run) toolOf(k *kind) chat.Tool {

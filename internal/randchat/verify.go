@@ -54,6 +54,7 @@ func (w *Observer) earlier(q *request) (list []request) {
 // Check compares the agent, which is at rest, with the model. The clients connect again, until each of their requests
 // has ended.
 func (w *Observer) Check(ctx context.Context, h *dohosttest.Host) error {
+	w.endViewers()
 	for range 3 {
 		w.mu.Lock()
 		clients := slices.Clone(w.clients)
@@ -117,6 +118,9 @@ func (a *machine) rest(ctx context.Context) ([]message, *auditLog, error) {
 	}
 	a.w.checkList("at rest the agent", a.incarnation, list)
 	a.w.checkPlaces(list)
+	if err := a.checkGrants(ctx, stored); err != nil {
+		return nil, nil, err
+	}
 	log, err := a.checkCalls(ctx, list)
 	if err != nil {
 		return nil, nil, err

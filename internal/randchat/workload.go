@@ -11,6 +11,8 @@ import (
 // Workload is the work of a run: the instructions of each caller, and the faults of the host.
 type Workload struct {
 	Policy  chat.Policy `json:",omitempty"`
+	Budget  Budget      `json:",omitzero"`
+	Guarded bool        `json:",omitempty"` // the class refuses all requests: see viewers.go
 	NoEnds  bool        `json:",omitempty"` // no instruction ends the incarnation, and no code panics: the test ends it at each point
 	Callers [][]Instr
 	Faults  []randtest.Fault `json:",omitempty"`
@@ -33,6 +35,8 @@ func drawWorkload(r *rand.Rand, faults float64) Workload {
 		in.At = at
 		return in
 	})
+	drawBudget(r, &work)
+	work.Guarded = r.IntN(4) == 0
 	return work
 }
 
@@ -47,14 +51,18 @@ func DrawFew(r *rand.Rand, each int) Workload {
 		}
 		work.Callers = append(work.Callers, list)
 	}
+	drawBudget(r, &work)
 	return work
 }
 
 // Shorter returns the forms of the work with less to do.
 func Shorter(work Workload) iter.Seq[Workload] {
-	return randtest.ShorterWork(work.Callers, work.Faults, func(callers [][]Instr, faults []randtest.Fault) Workload {
-		return Workload{work.Policy, work.NoEnds, callers, faults}
-	}, shorterInstr)
+	return randtest.Join(randtest.ShorterWork(work.Callers, work.Faults, func(callers [][]Instr, faults []randtest.Fault) Workload {
+		return Workload{work.Policy, work.Budget, work.Guarded, work.NoEnds, callers, faults}
+	}, shorterInstr), func(yield func(Workload) bool) {
+		with, guarded := work, work
+		_ = randtest.Zero(&with.Budget) && !yield(with) || randtest.Zero(&guarded.Guarded) && yield(guarded)
+	})
 }
 
 // shorterInstr returns the forms of an instruction with a shorter plan, and that without a time.

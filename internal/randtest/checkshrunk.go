@@ -3,6 +3,7 @@ package randtest
 import (
 	"encoding/json"
 	"errors"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,22 @@ import (
 
 	"github.com/dohost/dohost/dohosttest"
 )
+
+// CheckSimulationShrinks checks the shortest work of a simulation that fails: see CheckShrunk. faults is the probability of a fault of
+// the host before each act.
+func CheckSimulationShrinks[W any](t *testing.T, p Programs[W], faults float64, name, file string) {
+	t.Helper()
+	for seed := range uint64(20) {
+		w := p.Draw(rand.New(rand.NewPCG(seed, 2)), faults)
+		s, _ := p.Scenario(w)
+		_, err := (&dohosttest.Simulation{Scenario: s, Chance: p.Chance}).Try(t, seed)
+		if f, ok := errors.AsType[*dohosttest.Failure](err); ok {
+			CheckShrunk(t, p, p.Shrink(t, f, w), name, file)
+			return
+		}
+	}
+	t.Error("no simulation has failed")
+}
 
 // CheckShrunk checks the shortest work of a failure, which a fault of the model causes in programs: it fails in the same way when it is
 // replayed, its source is that of testdata/NAME.golden, and it compiles at the end of a test file of the package.
