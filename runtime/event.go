@@ -179,7 +179,7 @@ func (o *object) run(t *turn) (next *turn) {
 		ev.end()
 		ev.err = p
 		o.crashed(ev, p)
-		o.finish(ev) // there is no next turn: the queue of the ended incarnation has none that has not started
+		next = o.finish(ev) // none: the queue of the ended incarnation has no turn that has not started
 	}()
 	o.class.label(ev.op)
 	o.at(ev, eviction.PlaceStart)
