@@ -1,11 +1,11 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -30,7 +30,8 @@ const (
 // edge has the durable sockets of the clients of a node: see "Durable sockets" in doc.go. The zero value has none. Its methods may be called
 // from any goroutine.
 //
-// Locks: mu of the edge, then mu of an edgeEntry, then mu of an edgeSocket. None is held during I/O, or while a link is called.
+// Locks: mu of the edge, then mu of an edgeEntry, then mu of an edgeSocket, then mu of reads or sends. None is held during I/O, or while a link is
+// called.
 //
 // Goroutines: for each object with an accepted socket edgeEntry.run, and for a link to another node wireLink.read and wireLink.keepAlive. For
 // each connection of a client edgeSocket.serve, and while frames wait edgeSocket.write.
@@ -41,8 +42,8 @@ type edge struct {
 	ctx     context.Context    // of all links; nil before the first socket
 	cancel  context.CancelFunc // likewise
 	closed  bool
-	reads   readBudget    // its limit is set with ctx
-	unsent  atomic.Int64  // bytes of frames that wait for clients
+	reads   readBudget    // its limit is set with ctx, unless a test has set one
+	sends   sendBudget    // likewise
 	empty   chan struct{} // made by close, and closed when there is no entry
 }
 
@@ -52,6 +53,8 @@ type edgeEntry struct {
 	rt   *router
 	id   dohost.ID
 	wake chan struct{} // holds a hint for run: an input, an output, or the end of a socket
+
+	reads objectReads // guarded by the budget
 
 	// mu guards the rest, and the fields of the sockets that edgeSocket lists.
 	mu         sync.Mutex
@@ -110,7 +113,8 @@ func (d *edge) register(rt *router, id dohost.ID, r *http.Request) (*edgeSocket,
 	if d.ctx == nil {
 		d.ctx, d.cancel = context.WithCancel(noValues{ctx})
 		d.entries = map[dohost.ID]*edgeEntry{}
-		d.reads.limit = maxReads
+		d.reads.limit = cmp.Or(d.reads.limit, readLimit(rt.o.MaxFrame))
+		d.sends.limit, d.sends.sockets = cmp.Or(d.sends.limit, maxSends), map[*edgeSocket]struct{}{}
 	}
 	e := d.entries[id]
 	if e == nil {
@@ -128,6 +132,7 @@ func (d *edge) register(rt *router, id dohost.ID, r *http.Request) (*edgeSocket,
 	d.last++
 	s := newEdgeSocket(e, d.last, handshake, size)
 	e.sockets[s.number], e.handshakes = s, e.handshakes+size
+	d.sends.add(s)
 	return s, nil
 }
 
