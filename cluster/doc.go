@@ -122,6 +122,7 @@
 //	sockets of an object              32,768        then the status 503
 //	a handshake                       64 KiB        likewise
 //	all handshakes of an object       128 MiB       likewise
+//	all handshakes                    256 MiB       likewise; the first 8 KiB of each do not count
 //	inputs of a socket                1 MiB         then the edge reads no further frame of the client
 //	inputs in flight of a socket      64 KiB        or one input; then the others wait
 //	frames for a client               32 MiB        then the client is closed with 1013; after 10 s without progress at 1 MiB

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -13,9 +14,11 @@ import (
 
 // The bounds of an edge.
 const (
-	maxHandshake  = 64 << 10  // bytes of a client's request for a durable socket
-	maxHandshakes = 128 << 20 // bytes of these requests for one object
-	edgeCloseTime = 5 * time.Second
+	maxHandshake     = 64 << 10  // bytes of a client's request for a durable socket
+	maxHandshakes    = 128 << 20 // bytes of these requests for one object
+	maxAllHandshakes = 256 << 20 // bytes of these requests for all objects, without the first freeHandshake of each
+	freeHandshake    = 8 << 10
+	edgeCloseTime    = 5 * time.Second
 )
 
 // Codes that an edge closes connections with.
@@ -42,9 +45,12 @@ type edge struct {
 	ctx     context.Context    // of all links; nil before the first socket
 	cancel  context.CancelFunc // likewise
 	closed  bool
-	reads   readBudget    // its limit is set with ctx, unless a test has set one
-	sends   sendBudget    // likewise
-	empty   chan struct{} // made by close, and closed when there is no entry
+	reads   readBudget // its limit is set with ctx, unless a test has set one
+	sends   sendBudget // likewise
+
+	handshakes      atomic.Int64  // bytes beyond freeHandshake of each
+	handshakesLimit int64         // set with ctx, likewise
+	empty           chan struct{} // made by close, and closed when there is no entry
 }
 
 // edgeEntry has the sockets of one object.
@@ -114,6 +120,7 @@ func (d *edge) register(rt *router, id dohost.ID, r *http.Request) (*edgeSocket,
 		d.ctx, d.cancel = context.WithCancel(noValues{ctx})
 		d.entries = map[dohost.ID]*edgeEntry{}
 		d.reads.limit = cmp.Or(d.reads.limit, readLimit(rt.o.MaxFrame))
+		d.handshakesLimit = cmp.Or(d.handshakesLimit, maxAllHandshakes)
 		d.sends.limit, d.sends.sockets = cmp.Or(d.sends.limit, maxSends), map[*edgeSocket]struct{}{}
 	}
 	e := d.entries[id]
@@ -129,12 +136,19 @@ func (d *edge) register(rt *router, id dohost.ID, r *http.Request) (*edgeSocket,
 	if e.handshakes+size > maxHandshakes {
 		return nil, &dohost.LimitError{What: "handshakes of an object", Size: e.handshakes + size, Limit: maxHandshakes}
 	}
+	if n := d.handshakes.Load() + extraHandshake(size); n > d.handshakesLimit {
+		return nil, &dohost.LimitError{What: "handshakes of all objects", Size: int(n), Limit: int(d.handshakesLimit)}
+	}
+	d.handshakes.Add(extraHandshake(size))
 	d.last++
 	s := newEdgeSocket(e, d.last, handshake, size)
 	e.sockets[s.number], e.handshakes = s, e.handshakes+size
 	d.sends.add(s)
 	return s, nil
 }
+
+// extraHandshake returns the bytes of a handshake that count for the node.
+func extraHandshake(size int) int64 { return max(int64(size)-freeHandshake, 0) }
 
 // accept notes that the object has accepted a socket, and starts the link if there is none. It returns false if the edge has ended.
 func (e *edgeEntry) accept(s *edgeSocket) bool {
@@ -181,6 +195,7 @@ func (e *edgeEntry) refuse(s *edgeSocket, unknown bool) {
 func (e *edgeEntry) removeLocked(s *edgeSocket) {
 	delete(e.sockets, s.number)
 	e.handshakes -= s.size
+	e.edge.handshakes.Add(-extraHandshake(s.size))
 	if !s.opening {
 		e.accepted--
 	}

@@ -149,16 +149,16 @@ func (b *readBudget) check(t *testing.T, objects []objectReads) (waiting int) {
 	return waiting
 }
 
-// TestReadBudgetIsGivenToTheSmallestNeedFirst has three clients that wait.
+// TestReadBudgetIsGivenToTheSmallestNeedFirst has clients that wait, two of them for the same number of bytes.
 func TestReadBudgetIsGivenToTheSmallestNeedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &readBudget{limit: 300}
 		var first, second objectReads
-		var holder, large, small, other clientReads
+		var holder, large, small, later, other clientReads
 		if !b.acquire(&first, &holder, 100, nil) {
 			t.Fatal("there are no bytes")
 		}
-		order := make(chan string, 3)
+		order := make(chan string, 4)
 		wait := func(name string, o *objectReads, c *clientReads, n int64) {
 			go func() {
 				if b.acquire(o, c, n, nil) {
@@ -168,13 +168,14 @@ func TestReadBudgetIsGivenToTheSmallestNeedFirst(t *testing.T) {
 			synctest.Wait()
 		}
 		wait("large", &first, &large, 80)
-		wait("small", &first, &small, 40)
+		wait("small", &first, &small, 65)
+		wait("later", &first, &later, 65)
 		wait("other", &second, &other, 90)
 		if len(order) != 0 {
 			t.Fatalf("%s did not wait", <-order)
 		}
-		for i, want := range []string{"small", "large", "other"} {
-			b.lower(&first, []*clientReads{&holder, &small, &large}[i], 0)
+		for i, want := range []string{"small", "later", "large", "other"} {
+			b.lower(&first, []*clientReads{&holder, &small, &later, &large}[i], 0)
 			synctest.Wait()
 			if len(order) != 1 {
 				t.Fatalf("%d clients get bytes, want %s alone", len(order), want)
@@ -226,4 +227,27 @@ func TestReadBudgetSufficesForTheLargestFrame(t *testing.T) {
 			t.Errorf("the limit for frames of %d bytes is %d, want %d", maxFrame, got, want)
 		}
 	}
+}
+
+// TestReadBudgetWaitEndsWhenInputsAreAcknowledged has a client that waits for the buffer of a frame, until it needs no more bytes than before.
+func TestReadBudgetWaitEndsWhenInputsAreAcknowledged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &edgeEntry{edge: &edge{}}
+		s := newEdgeSocket(e, 1, nil, 0)
+		e.edge.reads.limit = 30_000
+		s.unacked = freeBytes
+		if !s.setBuffer(8000) {
+			t.Fatal("there are no bytes")
+		}
+		begun, got := time.Now(), make(chan bool)
+		go func() { got <- s.setBuffer(16_000) }()
+		synctest.Wait()
+		e.mu.Lock()
+		s.unacked, s.buffer = 0, 8000+freeBytes // another buffer would be as large
+		e.settleLocked(s)
+		e.mu.Unlock()
+		if !<-got || time.Since(begun) != 0 {
+			t.Errorf("the client has waited for %v", time.Since(begun))
+		}
+	})
 }
