@@ -127,13 +127,13 @@
 //	inputs in flight of a socket      64 KiB        or one input; then the others wait
 //	frames for a client               32 MiB        then the client is closed with 1013; after 10 s without progress at 1 MiB
 //	outputs for an edge elsewhere     8 MiB         or one output; then the link ends after these
-//	frames from all clients           256 MiB       or 4 of the largest frames; then a frame waits 10 s, and its client is closed with 1013
+//	frames from all clients           256 MiB       or 4 of the largest; then a frame waits 10 s, and its client is closed with 1013
 //	frames for all clients            256 MiB       then the clients that read slowest are closed with 1013
 //
-// Frames from clients are divided: see readBudget. The clients of one object use at most half of the bound, and the clients of n objects n/(n+1) of
-// it, so frames for others are read although some objects acknowledge nothing. A client that reads slowest has the largest product of the bytes that wait
-// for it and the time that the oldest of them has waited: see sendBudget. A frame for many clients counts once in the sum of all, and in full for each
-// of them.
+// Frames from clients are divided: see readBudget. The clients of one object use at most half of the bound, and the clients of n objects
+// n/(n+1) of it, so frames for others are read although some objects acknowledge nothing. A client that reads slowest has the largest product
+// of the bytes that wait for it and the time that the oldest of them has waited: see sendBudget. A frame for many clients counts once in the
+// sum of all, and in full for each of them.
 //
 // # Time
 //

@@ -13,13 +13,13 @@ import (
 // The bounds of the frames that wait for all clients of an edge together.
 const (
 	maxSends  = 256 << 20
-	sendSpare = 16 // beyond maxSends, the edge frees a sixteenth of it at once
+	sendSpare = 16 // beyond maxSends, the edge frees this fraction of it
 )
 
 // sendBudget counts the bytes of frames that wait for clients. Beyond the limit, it closes the clients that read slowest: those with
-// the largest product of the bytes that wait for them and the time that the oldest of these frames has waited. With the bytes alone, a client that gets
-// a burst would pay for many that keep a little forever; with the time alone, a client with one late frame would pay for one with 32 MiB.
-// All clients are compared only once for each sixteenth of the limit.
+// the largest product of the bytes that wait for them and the time that the oldest of these frames has waited. With the bytes alone, a
+// client that gets a burst would pay for many that keep a little forever; with the time alone, a client with one late frame would pay for
+// one with 32 MiB. All clients are compared only once for each sixteenth of the limit.
 //
 // The zero value is not used. Its methods may be called from any goroutine.
 type sendBudget struct {
