@@ -81,9 +81,9 @@ func (e *edgeTest) closing() (n int) {
 	return n
 }
 
-// TestUnsentFramesOfTheSlowestClientAreDropped has clients that take nothing for a while, and a client that gets a burst which is larger than the
+// TestSendBudgetIsFreedFromTheSlowestClient has clients that take nothing for a while, and a client that gets a burst which is larger than the
 // frames of each of the others.
-func TestUnsentFramesOfTheSlowestClientAreDropped(t *testing.T) {
+func TestSendBudgetIsFreedFromTheSlowestClient(t *testing.T) {
 	withEdge(t, false, accepts, func(t *edgeTest) {
 		t.edge.edge.sends.limit = 8 << 20
 		t.dialMany(8)
@@ -107,8 +107,8 @@ func TestUnsentFramesOfTheSlowestClientAreDropped(t *testing.T) {
 	})
 }
 
-// TestUnsentFramesOfManyClientsCountOnce has clients that take nothing and get the same frames: they are closed together, since only that frees bytes.
-func TestUnsentFramesOfManyClientsCountOnce(t *testing.T) {
+// TestSendBudgetCountsAFrameOfManyClientsOnce has clients that take nothing and get the same frames: they are closed together, since only that frees bytes.
+func TestSendBudgetCountsAFrameOfManyClientsOnce(t *testing.T) {
 	withEdge(t, false, accepts, func(t *edgeTest) {
 		t.edge.edge.sends.limit = 2 << 20
 		t.dialMany(11)
@@ -125,8 +125,8 @@ func TestUnsentFramesOfManyClientsCountOnce(t *testing.T) {
 	})
 }
 
-// TestUnsentSmallFramesOfManyClientsAreBounded has clients that take nothing, and get little each.
-func TestUnsentSmallFramesOfManyClientsAreBounded(t *testing.T) {
+// TestSendBudgetBoundsSmallFramesOfManyClients has clients that take nothing, and get little each.
+func TestSendBudgetBoundsSmallFramesOfManyClients(t *testing.T) {
 	withEdge(t, false, accepts, func(t *edgeTest) {
 		t.edge.edge.sends.limit = 1 << 20
 		all := t.dialMany(40)
@@ -155,8 +155,8 @@ func TestUnsentSmallFramesOfManyClientsAreBounded(t *testing.T) {
 	})
 }
 
-// TestUnsentFramesOfAClosedSocketAreDropped has clients that take nothing. The object closes the socket of one, and does not have the others any more.
-func TestUnsentFramesOfAClosedSocketAreDropped(t *testing.T) {
+// TestSendBudgetIsFreedFromClosedSockets has clients that take nothing. The object closes the socket of one, and does not have the others any more.
+func TestSendBudgetIsFreedFromClosedSockets(t *testing.T) {
 	withEdge(t, false, accepts, func(t *edgeTest) {
 		t.edge.edge.sends.limit = 1 << 20
 		t.dialMany(10)
@@ -179,8 +179,8 @@ func TestUnsentFramesOfAClosedSocketAreDropped(t *testing.T) {
 	})
 }
 
-// TestUnsentFrameOfAnEvictedClientIsDropped has clients that take nothing, not even the frame that was left when the others were dropped.
-func TestUnsentFrameOfAnEvictedClientIsDropped(t *testing.T) {
+// TestSendBudgetIsFreedFromAnEvictedClient has clients that take nothing, not even the frame that was left when the others were dropped.
+func TestSendBudgetIsFreedFromAnEvictedClient(t *testing.T) {
 	withEdge(t, false, accepts, func(t *edgeTest) {
 		t.edge.edge.sends.limit = 64 << 10
 		t.dialMany(60)

@@ -273,7 +273,7 @@ func TestHandshakeIsBounded(t *testing.T) {
 	})
 }
 
-// TestHandshakesOfAllObjectsAreBounded has requests with long headers. Those of ordinary clients are not refused.
+// TestHandshakesOfAllObjectsAreBounded has requests with long headers. Ordinary clients are not refused.
 func TestHandshakesOfAllObjectsAreBounded(t *testing.T) {
 	withEdge(t, false, accepts, func(t *edgeTest) {
 		t.edge.edge.handshakesLimit = 100 << 10
