@@ -79,13 +79,19 @@ type relayedOutput struct {
 	size     int
 }
 
-// relay returns the relay of an object with durable sockets, or nil: also if the incarnation has ended.
-func (s *State) relay() *relay { return s.host().relays.of(s.ID()) }
+// relay returns the relay of an object with durable sockets, or nil: also if the incarnation has ended. The code of an incarnation may run
+// after its end, and must not get the relay of the next one.
+func (s *State) relay() *relay {
+	if r := s.host().relays.of(s.ID()); r != nil && r.isOf(s.Epoch()) {
+		return r
+	}
+	return nil
+}
 
 // loadRelay makes the relay of an object, before its constructor runs, or continues the relay of an evicted incarnation.
 func (s *State) loadRelay(ctx context.Context, handlers *socket.Handlers) error {
 	h := s.host()
-	if r := s.relay(); r != nil {
+	if r := h.relays.of(s.ID()); r != nil {
 		return h.relays.pass(ctx, r, s.Epoch())
 	}
 	r := &relay{

@@ -140,7 +140,7 @@ func (c *Class) loadsRelays() {
 		}
 		o, err := construct(ctx, rt)
 		if err != nil {
-			if r := s.relay(); r != nil && r.isOf(s.Epoch()) && !r.inUse() {
+			if r := s.relay(); r != nil && !r.inUse() {
 				s.host().relays.drop(r)
 			}
 		}

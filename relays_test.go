@@ -37,3 +37,43 @@ func TestRelayOfAnEndedIncarnationIsNotAdded(t *testing.T) {
 		}
 	})
 }
+
+// TestRelayIsNotGivenToAnEndedIncarnation has code that runs after the end of its incarnation, while the next one runs: DeleteAll of the first would
+// end the sockets of the next one.
+func TestRelayIsNotGivenToAnEndedIncarnation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type room struct{ st *State }
+		const rooms Namespace[room] = "room"
+		c := Bind(rooms, func(_ context.Context, st *State) (*room, error) { return &room{st}, nil }, &Handlers[room]{
+			OnSocket: &SocketHandlers[room]{Durable: true, Message: func(*room, context.Context, *Socket, Frame) error { return nil }},
+		})
+		h, err := Open("data", &Options{fs: objectstore.NewMemFS()}, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.Close()
+		x := rooms.Get(h, "x")
+		_ = x.Do(t.Context(), func(_ context.Context, r *room) error {
+			if r.st.relay() == nil {
+				t.Error("the incarnation has no relay")
+			}
+			h.Evict(x.ID(), EndFence)
+			if r.st.relay() != nil {
+				t.Error("the incarnation has a relay after its end")
+			}
+			next := make(chan error, 1)
+			go func() {
+				next <- x.Do(t.Context(), func(_ context.Context, r *room) error {
+					if r.st.relay() == nil {
+						t.Error("the next incarnation has no relay")
+					}
+					return nil
+				})
+			}()
+			if err := <-next; err != nil || h.relays.of(x.ID()) == nil || r.st.relay() != nil {
+				t.Errorf("the incarnation that has ended gets the relay of the next one, %v", err)
+			}
+			return nil
+		})
+	})
+}

@@ -134,18 +134,24 @@
 //   - Only a node that knows the secret can link or name a relayed socket. The node of the object sends a random text with its response, and
 //     the edge signs that, so a captured request makes no link.
 //
-// The bounds of an edge. A frame from a client counts 128 bytes more than its data for its socket, and 4 KiB less for the node; a frame for a
-// client counts 64 bytes more:
+// The bounds of an edge. A frame from a client counts 128 bytes more than its data for its socket, and the frames of a client 4 KiB less for the
+// node; a frame for a client counts 64 bytes more:
 //
 //	sockets of an object              32,768        then the status 503
 //	a handshake                       64 KiB        likewise
 //	all handshakes of an object       128 MiB       likewise
+//	all handshakes                    256 MiB       likewise; the first 8 KiB of each do not count
 //	inputs of a socket                1 MiB         then the edge reads no further frame of the client
 //	inputs in flight of a socket      64 KiB        or one input; then the others wait
 //	frames for a client               32 MiB        then the client is closed with 1013; after 10 s without progress at 1 MiB
 //	outputs for an edge elsewhere     8 MiB         or one output; then the link ends after these
-//	frames from all clients           256 MiB       then a frame waits 10 s, and its client is closed with 1013
-//	frames for all clients            256 MiB       then a client with more than 64 KiB is closed with 1013
+//	frames from all clients           256 MiB       or 4 of the largest; then a frame waits 10 s, and its client is closed with 1013
+//	frames for all clients            256 MiB       then the clients that read slowest are closed with 1013
+//
+// Frames from clients are divided: see readBudget. The clients of one object use at most half of the bound, and the clients of n objects
+// n/(n+1) of it, so frames for others are read although some objects acknowledge nothing. A client that reads slowest has the largest product
+// of the bytes that wait for it and the time that the oldest of them has waited: see sendBudget. A frame for many clients counts once in the
+// sum of all, and in full for each of them.
 //
 // # Time
 //

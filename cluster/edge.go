@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -13,9 +14,11 @@ import (
 
 // The bounds of an edge.
 const (
-	maxHandshake  = 64 << 10  // bytes of a client's request for a durable socket
-	maxHandshakes = 128 << 20 // bytes of these requests for one object
-	edgeCloseTime = 5 * time.Second
+	maxHandshake     = 64 << 10  // bytes of a client's request for a durable socket
+	maxHandshakes    = 128 << 20 // bytes of these requests for one object
+	maxAllHandshakes = 256 << 20 // bytes of these requests for all objects, without the first freeHandshake of each
+	freeHandshake    = 8 << 10
+	edgeCloseTime    = 5 * time.Second
 )
 
 // Codes that an edge closes connections with.
@@ -30,7 +33,8 @@ const (
 // edge has the durable sockets of the clients of a node: see "Durable sockets" in doc.go. The zero value has none. Its methods may be called
 // from any goroutine.
 //
-// Locks: mu of the edge, then mu of an edgeEntry, then mu of an edgeSocket. None is held during I/O, or while a link is called.
+// Locks: mu of the edge, then mu of an edgeEntry, then mu of an edgeSocket, then mu of reads or sends. None is held during I/O, or while a link is
+// called.
 //
 // Goroutines: for each object with an accepted socket edgeEntry.run, and for a link to another node wireLink.read and wireLink.keepAlive. For
 // each connection of a client edgeSocket.serve, and while frames wait edgeSocket.write.
@@ -41,9 +45,12 @@ type edge struct {
 	ctx     context.Context    // of all links; nil before the first socket
 	cancel  context.CancelFunc // likewise
 	closed  bool
-	reads   readBudget    // its limit is set with ctx
-	unsent  atomic.Int64  // bytes of frames that wait for clients
-	empty   chan struct{} // made by close, and closed when there is no entry
+	reads   readBudget // its limit is set with ctx, unless a test has set one
+	sends   sendBudget // likewise
+
+	handshakes      atomic.Int64  // bytes beyond freeHandshake of each
+	handshakesLimit int64         // set with ctx, likewise
+	empty           chan struct{} // made by close, and closed when there is no entry
 }
 
 // edgeEntry has the sockets of one object.
@@ -52,6 +59,8 @@ type edgeEntry struct {
 	rt   *router
 	id   dohost.ID
 	wake chan struct{} // holds a hint for run: an input, an output, or the end of a socket
+
+	reads objectReads // guarded by the budget
 
 	// mu guards the rest, and the fields of the sockets that edgeSocket lists.
 	mu         sync.Mutex
@@ -110,7 +119,9 @@ func (d *edge) register(rt *router, id dohost.ID, r *http.Request) (*edgeSocket,
 	if d.ctx == nil {
 		d.ctx, d.cancel = context.WithCancel(noValues{ctx})
 		d.entries = map[dohost.ID]*edgeEntry{}
-		d.reads.limit = maxReads
+		d.reads.limit = cmp.Or(d.reads.limit, readLimit(rt.o.MaxFrame))
+		d.handshakesLimit = cmp.Or(d.handshakesLimit, maxAllHandshakes)
+		d.sends.limit, d.sends.sockets = cmp.Or(d.sends.limit, maxSends), map[*edgeSocket]struct{}{}
 	}
 	e := d.entries[id]
 	if e == nil {
@@ -125,11 +136,19 @@ func (d *edge) register(rt *router, id dohost.ID, r *http.Request) (*edgeSocket,
 	if e.handshakes+size > maxHandshakes {
 		return nil, &dohost.LimitError{What: "handshakes of an object", Size: e.handshakes + size, Limit: maxHandshakes}
 	}
+	if n := d.handshakes.Load() + extraHandshake(size); n > d.handshakesLimit {
+		return nil, &dohost.LimitError{What: "handshakes of all objects", Size: int(n), Limit: int(d.handshakesLimit)}
+	}
+	d.handshakes.Add(extraHandshake(size))
 	d.last++
 	s := newEdgeSocket(e, d.last, handshake, size)
 	e.sockets[s.number], e.handshakes = s, e.handshakes+size
+	d.sends.add(s)
 	return s, nil
 }
+
+// extraHandshake returns the bytes of a handshake that count for the node.
+func extraHandshake(size int) int64 { return max(int64(size)-freeHandshake, 0) }
 
 // accept notes that the object has accepted a socket, and starts the link if there is none. It returns false if the edge has ended.
 func (e *edgeEntry) accept(s *edgeSocket) bool {
@@ -176,6 +195,7 @@ func (e *edgeEntry) refuse(s *edgeSocket, unknown bool) {
 func (e *edgeEntry) removeLocked(s *edgeSocket) {
 	delete(e.sockets, s.number)
 	e.handshakes -= s.size
+	e.edge.handshakes.Add(-extraHandshake(s.size))
 	if !s.opening {
 		e.accepted--
 	}

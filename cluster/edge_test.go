@@ -33,6 +33,7 @@ type fakeOwner struct {
 	poison      func(*dohost.LinkInput) bool // the link ends before such an input is durable
 	silent      bool                         // inputs are neither handled nor acknowledged
 	refusal     error                        // of LinkSockets
+	other       *fakeOwner                   // with the sockets of otherObject
 }
 
 // fakeLink is a link to a fakeOwner.
@@ -43,7 +44,9 @@ type fakeLink struct {
 	ended bool
 }
 
-func newOwner() *fakeOwner { return &fakeOwner{handled: map[uint64][]*dohost.LinkInput{}} }
+func newOwner() *fakeOwner {
+	return &fakeOwner{handled: map[uint64][]*dohost.LinkInput{}, other: &fakeOwner{handled: map[uint64][]*dohost.LinkInput{}}}
+}
 
 // now returns the newest link.
 func (o *fakeOwner) now() *fakeLink {
@@ -143,8 +146,11 @@ type fakeHost struct {
 	owner *fakeOwner
 }
 
-func (h fakeHost) linkSockets(_ context.Context, _ dohost.ID, options *dohost.LinkOptions) (socketLink, error) {
+func (h fakeHost) linkSockets(_ context.Context, id dohost.ID, options *dohost.LinkOptions) (socketLink, error) {
 	o := h.owner
+	if id == otherObject {
+		o = o.other
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.links = append(o.links, options)
@@ -180,7 +186,8 @@ type edgeTest struct {
 	dials       map[string]*sockettest.Pipes
 }
 
-var edgeObject = dohost.ID{Class: "room", Name: "1"}
+// otherObject is the object of requests with the path /other.
+var edgeObject, otherObject = dohost.ID{Class: "room", Name: "1"}, dohost.ID{Class: "room", Name: "other"}
 
 // withEdge runs f in a bubble. The owner is on the other node if wire.
 func withEdge(t *testing.T, wire bool, h http.HandlerFunc, f func(t *edgeTest)) {
@@ -197,7 +204,12 @@ func withEdge(t *testing.T, wire bool, h http.HandlerFunc, f func(t *edgeTest)) 
 			n.cells = append(n.cells, &localCell{node: n})
 			router := n.Router(&RouterOptions{
 				Transport: transport, MaxFrame: 1 << 20, Cell: func(*http.Request) (int, bool) { return 0, true },
-				Durable: func(r *http.Request) (dohost.ID, bool) { return edgeObject, r.URL.Path != "/plain" },
+				Durable: func(r *http.Request) (dohost.ID, bool) {
+					if r.URL.Path == "/other" {
+						return otherObject, true
+					}
+					return edgeObject, r.URL.Path != "/plain"
+				},
 			})
 			l := sockettest.NewPipes()
 			e.dials[id] = l
@@ -240,7 +252,12 @@ func (e *edgeTest) serve(at *Node, h http.HandlerFunc) {
 // dial connects a client.
 func (e *edgeTest) dial() *websocket.Conn {
 	e.Helper()
-	c, _, err := sockettest.Dial(e.Context(), e.router, "/1")
+	return e.dialPath("/1")
+}
+
+func (e *edgeTest) dialPath(path string) *websocket.Conn {
+	e.Helper()
+	c, _, err := sockettest.Dial(e.Context(), e.router, path)
 	if err != nil {
 		e.Fatal(err)
 	}

@@ -71,7 +71,7 @@ func TestEdgeBoundsTheFramesOfAllClients(t *testing.T) {
 		t.owner.silent = true
 		first := t.dial()
 		t.edge.edge.mu.Lock()
-		t.edge.edge.reads.limit = 1 << 20
+		t.edge.edge.reads.limit = 3 << 20
 		t.edge.edge.mu.Unlock()
 		frame := strings.Repeat("x", 400<<10)
 		t.write(first, frame)
@@ -140,14 +140,14 @@ func TestEdgeBoundsTheUnsentFramesOfAllClients(t *testing.T) {
 				t.owner.now().o.Send(&dohost.LinkOutput{Sockets: []uint64{uint64(i + 1)}, Frame: &dohost.Frame{Data: make([]byte, 1<<20)}})
 			}
 		}
-		if n := t.edge.edge.unsent.Load(); n > maxSends || n < maxSends/4 {
+		if n := t.edge.edge.sends.bytes.Load(); n > maxSends || n < maxSends/4 {
 			t.Errorf("%d bytes wait for the clients", n)
 		}
 		for _, c := range all {
 			_ = c.CloseNow()
 		}
 		time.Sleep(time.Minute)
-		if n := t.edge.edge.unsent.Load(); n != 0 {
+		if n := t.edge.edge.sends.bytes.Load(); n != 0 {
 			t.Errorf("%d bytes wait after the end of all", n)
 		}
 	})

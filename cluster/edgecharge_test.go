@@ -30,7 +30,7 @@ func TestEdgeCountsAFrameOfManyClientsOnce(t *testing.T) {
 		}
 		synctest.Wait()
 		t.owner.send(&dohost.LinkOutput{Sockets: numbers, Frame: &dohost.Frame{Data: make([]byte, size)}})
-		if n := t.edge.edge.unsent.Load(); n < size || n > 2*size {
+		if n := t.edge.edge.sends.bytes.Load(); n < size || n > 2*size {
 			t.Errorf("%d bytes wait for the clients", n)
 		}
 		for i, c := range all {
@@ -39,7 +39,7 @@ func TestEdgeCountsAFrameOfManyClientsOnce(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Second)
-		if n := t.edge.edge.unsent.Load(); n != 0 {
+		if n := t.edge.edge.sends.bytes.Load(); n != 0 {
 			t.Errorf("%d bytes wait after all were read", n)
 		}
 	})
@@ -80,13 +80,13 @@ func TestEdgeForgetsTheFramesOfAClientThatNeverOpens(t *testing.T) {
 			}()
 			time.Sleep(time.Second)
 			t.owner.send(&dohost.LinkOutput{Sockets: []uint64{2}, Frame: &dohost.Frame{Data: make([]byte, 100<<10)}})
-			if n := t.edge.edge.unsent.Load(); n < 100<<10 {
+			if n := t.edge.edge.sends.bytes.Load(); n < 100<<10 {
 				t.Errorf("%s: %d bytes wait", path, n)
 			}
 			close(hold)
 			<-done
 			time.Sleep(time.Second)
-			if n := t.edge.edge.unsent.Load(); n != 0 {
+			if n := t.edge.edge.sends.bytes.Load(); n != 0 {
 				t.Errorf("%s: %d bytes wait after the handshake", path, n)
 			}
 		})
@@ -123,7 +123,7 @@ func TestEdgeBoundsSmallFramesOfAllClients(t *testing.T) {
 		for _, s := range e.sockets {
 			bytes += s.unacked
 		}
-		if bytes < limit/2 || bytes > limit+clients*freeBytes {
+		if bytes < limit/3 || bytes > limit/2+clients*freeBytes { // half of the limit is for other objects
 			t.Errorf("the edge keeps %d bytes of frames", bytes)
 		}
 	})

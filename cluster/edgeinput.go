@@ -176,6 +176,12 @@ func (e *edgeEntry) nextOf(l *edgeLink) (in *dohost.LinkInput, position string, 
 
 // receive gets an output of the object.
 func (l *edgeLink) receive(out *dohost.LinkOutput) {
+	l.pass(out)
+	l.entry.edge.sends.free()
+}
+
+// pass passes an output to its sockets.
+func (l *edgeLink) pass(out *dohost.LinkOutput) {
 	e := l.entry
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -196,7 +202,7 @@ func (l *edgeLink) receive(out *dohost.LinkOutput) {
 	}
 	var frame *sharedFrame
 	if out.Frame != nil {
-		frame = e.edge.newSharedFrame(*out.Frame)
+		frame = e.edge.sends.share(*out.Frame)
 		defer frame.release()
 	}
 	for _, number := range out.Sockets {

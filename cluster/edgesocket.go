@@ -39,6 +39,8 @@ type edgeSocket struct {
 	cut   chan struct{} // closed when the connection is aborted or closed
 	once  sync.Once     // closes cut
 
+	reads clientReads // guarded by the budget
+
 	// Guarded by the mu of the entry.
 	opening   bool                // the client's handshake is not answered
 	ended     bool                // no input is added any more
@@ -52,10 +54,10 @@ type edgeSocket struct {
 	unacked   int                 // bytes of inputs
 	inFlight  int                 // bytes of inputs that the link has delivered
 	buffer    int                 // bytes of the frame that is being read
-	charged   int64               // of the budget of the edge
+	charged   int64               // that reads has, or waits for
 	tries     int                 // links over which inputs[0] was delivered
 
-	// mu guards the rest. No lock is taken while it is held, and it is not held during I/O.
+	// mu guards the rest. Only sendBudget.mu is taken while it is held, and it is not held during I/O.
 	mu          sync.Mutex
 	ws          *websocket.Conn // nil until it opens
 	conn        net.Conn        // of ws
@@ -225,9 +227,8 @@ func (s *edgeSocket) push(f *sharedFrame) {
 	switch {
 	case s.closeFrame != nil || s.aborted:
 		return
-	case s.unsent > maxUnsent && s.ws != nil && time.Since(s.progressAt) > stuckAfter, s.unsent > 0 && s.unsent+n > maxHeld,
-		s.unsent+n > freeUnsent && s.entry.edge.unsent.Load() > maxSends:
-		s.overflowLocked()
+	case s.unsent > maxUnsent && s.ws != nil && time.Since(s.progressAt) > stuckAfter, s.unsent > 0 && s.unsent+n > maxHeld:
+		s.overflowLocked(maxUnsent)
 	default:
 		if s.unsent == 0 {
 			s.progressAt = time.Now()
@@ -247,8 +248,9 @@ func (s *edgeSocket) dropLocked(frames []*sharedFrame) {
 	}
 }
 
-// overflowLocked drops the frames that are not being written, and closes the connection.
-func (s *edgeSocket) overflowLocked() {
+// overflowLocked drops the frames that are not being written, and closes the connection. It drops a frame that is being written if that is larger
+// than largest: then the client gets no closing frame.
+func (s *edgeSocket) overflowLocked(largest int) {
 	keep := 0
 	if s.busy {
 		keep = 1
@@ -256,7 +258,7 @@ func (s *edgeSocket) overflowLocked() {
 	s.dropLocked(s.frames[keep:])
 	s.frames = append([]*sharedFrame(nil), s.frames[:keep]...)
 	s.closeFrame = &closing{Code: closeBusy, Reason: "the client does not read its frames fast enough"}
-	if s.unsent > maxUnsent {
+	if s.unsent > largest {
 		s.abortLocked()
 	}
 }
@@ -281,6 +283,7 @@ func (s *edgeSocket) abort() {
 func (s *edgeSocket) abortLocked() {
 	s.dropLocked(s.frames)
 	s.aborted, s.frames, s.busy = true, nil, false
+	s.entry.edge.sends.remove(s)
 	if s.pingTimer != nil {
 		s.pingTimer.Stop()
 		s.pingTimer = nil

@@ -272,3 +272,44 @@ func TestHandshakeIsBounded(t *testing.T) {
 		}
 	})
 }
+
+// TestHandshakesOfAllObjectsAreBounded has requests with long headers. Ordinary clients are not refused.
+func TestHandshakesOfAllObjectsAreBounded(t *testing.T) {
+	withEdge(t, false, accepts, func(t *edgeTest) {
+		t.edge.edge.handshakesLimit = 100 << 10
+		dial := func(path string, n int) (*websocket.Conn, error) {
+			c, _, err := websocket.Dial(t.Context(), "http://edge"+path, &websocket.DialOptions{
+				HTTPClient: &http.Client{Transport: t.transport}, HTTPHeader: http.Header{"X-Long": {strings.Repeat("x", n)}},
+			})
+			return c, err
+		}
+		var all []*websocket.Conn
+		for _, path := range []string{"/1", "/other", "/other"} {
+			c, err := dial(path, 30<<10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, c)
+		}
+		if _, err := dial("/1", 30<<10); err == nil || !strings.Contains(err.Error(), "503") {
+			t.Errorf("a fourth long request: %v", err)
+		}
+		c, err := dial("/1", 4<<10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = all[0].CloseNow()
+		time.Sleep(time.Second)
+		again, err := dial("/1", 30<<10)
+		if err != nil {
+			t.Fatalf("after the end of another: %v", err)
+		}
+		for _, c := range append(all, c, again) {
+			_ = c.CloseNow()
+		}
+		time.Sleep(time.Second)
+		if n := t.edge.edge.handshakes.Load(); n != 0 {
+			t.Errorf("%d bytes are counted after the end of all", n)
+		}
+	})
+}

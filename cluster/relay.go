@@ -83,6 +83,7 @@ func (h *handshake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case !rw.accepted:
 			e.refuse(h.s, !rw.hijacked && (!returned || rw.status == 0 || rw.status == http.StatusBadGateway))
 		case !e.accept(h.s):
+			h.s.abort()
 			unavailable(w, r)
 		case !returned: // a panic
 			h.s.abort()
