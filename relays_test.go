@@ -53,7 +53,9 @@ func TestRelayIsNotGivenToAnEndedIncarnation(t *testing.T) {
 		}
 		defer h.Close()
 		x := rooms.Get(h, "x")
+		done := make(chan struct{}) // Do returns when the incarnation ends
 		_ = x.Do(t.Context(), func(_ context.Context, r *room) error {
+			defer close(done)
 			if r.st.relay() == nil {
 				t.Error("the incarnation has no relay")
 			}
@@ -75,5 +77,6 @@ func TestRelayIsNotGivenToAnEndedIncarnation(t *testing.T) {
 			}
 			return nil
 		})
+		<-done
 	})
 }
