@@ -126,6 +126,7 @@ func TestStartDelaysNoTakeOver(t *testing.T) {
 			w.joinAll(3)
 			killed := w.processes[w.r.IntN(3)]
 			w.end(killed, false)
+			synctest.Wait() // a renewal at this moment may still succeed
 			left := w.table.left(killed.id())
 			expiry := time.Now().Add(left)
 			time.Sleep(left - *simTTL/2 + time.Duration(w.r.Int64N(int64(*simTTL/2+*simTTL/ticks))))
