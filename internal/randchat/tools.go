@@ -202,10 +202,10 @@ func (x *run) tool(ctx context.Context, _ json.RawMessage) (any, error) {
 		return nil, errTool
 	case u.Do == Break && n == 1 && !x.w.noEnds:
 		panic("as the tool does")
-	case kindOf(c.ID).external != nil:
-		return nil, x.handOver(ctx, c.ID)
 	case ctx.Err() != nil:
 		return out, nil // too late
+	case kindOf(c.ID).external != nil:
+		return nil, x.handOver(ctx, c.ID)
 	}
 	return out, x.countRun(ctx, c.ID)
 }
