@@ -123,6 +123,9 @@ func (d *edge) register(rt *router, id dohost.ID, r *http.Request) (*edgeSocket,
 		d.handshakesLimit = cmp.Or(d.handshakesLimit, maxAllHandshakes)
 		d.sends.limit, d.sends.sockets = cmp.Or(d.sends.limit, maxSends), map[*edgeSocket]struct{}{}
 	}
+	if n := d.handshakes.Load() + extraHandshake(size); n > d.handshakesLimit {
+		return nil, &dohost.LimitError{What: "handshakes of all objects", Size: int(n), Limit: int(d.handshakesLimit)}
+	}
 	e := d.entries[id]
 	if e == nil {
 		e = &edgeEntry{edge: d, rt: rt, id: id, wake: make(chan struct{}, 1), sockets: map[uint64]*edgeSocket{}}
@@ -135,9 +138,6 @@ func (d *edge) register(rt *router, id dohost.ID, r *http.Request) (*edgeSocket,
 	}
 	if e.handshakes+size > maxHandshakes {
 		return nil, &dohost.LimitError{What: "handshakes of an object", Size: e.handshakes + size, Limit: maxHandshakes}
-	}
-	if n := d.handshakes.Load() + extraHandshake(size); n > d.handshakesLimit {
-		return nil, &dohost.LimitError{What: "handshakes of all objects", Size: int(n), Limit: int(d.handshakesLimit)}
 	}
 	d.handshakes.Add(extraHandshake(size))
 	d.last++

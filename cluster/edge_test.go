@@ -205,8 +205,11 @@ func withEdge(t *testing.T, wire bool, h http.HandlerFunc, f func(t *edgeTest)) 
 			router := n.Router(&RouterOptions{
 				Transport: transport, MaxFrame: 1 << 20, Cell: func(*http.Request) (int, bool) { return 0, true },
 				Durable: func(r *http.Request) (dohost.ID, bool) {
-					if r.URL.Path == "/other" {
+					switch r.URL.Path {
+					case "/other":
 						return otherObject, true
+					case "/third":
+						return dohost.ID{Class: "room", Name: "third"}, true
 					}
 					return edgeObject, r.URL.Path != "/plain"
 				},

@@ -294,6 +294,9 @@ func TestHandshakesOfAllObjectsAreBounded(t *testing.T) {
 		if _, err := dial("/1", 30<<10); err == nil || !strings.Contains(err.Error(), "503") {
 			t.Errorf("a fourth long request: %v", err)
 		}
+		if _, err := dial("/third", 30<<10); err == nil || t.objects() != 2 {
+			t.Errorf("a long request for a third object: %v; the edge knows %d objects", err, t.objects())
+		}
 		c, err := dial("/1", 4<<10)
 		if err != nil {
 			t.Fatal(err)
