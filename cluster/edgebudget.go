@@ -99,12 +99,8 @@ func (h *waitHeap[T]) Pop() any {
 // readLimit returns the limit of an edge.
 func readLimit(maxFrame int64) int64 { return max(maxReads, readFrames*maxFrame) }
 
-// acquire raises the bytes of a client of an object to n. It waits until they are free, for budgetWait at most, or until cut is closed.
-func (b *readBudget) acquire(o *objectReads, c *clientReads, n int64, cut <-chan struct{}) bool {
-	ready := b.take(o, c, n)
-	if ready == nil {
-		return true
-	}
+// wait waits for the bytes of a take, for budgetWait at most, or until cut is closed. It returns false if the client has not got them.
+func (b *readBudget) wait(o *objectReads, c *clientReads, ready, cut <-chan struct{}) bool {
 	late := time.NewTimer(budgetWait)
 	defer late.Stop()
 	select {
@@ -122,7 +118,7 @@ func (b *readBudget) acquire(o *objectReads, c *clientReads, n int64, cut <-chan
 	return !waits
 }
 
-// take raises the bytes of a client to n and returns nil, or begins to wait.
+// take raises the bytes of a client of an object to n and returns nil, or begins to wait: see wait.
 func (b *readBudget) take(o *objectReads, c *clientReads, n int64) (ready <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -218,12 +214,13 @@ func (s *edgeSocket) setBuffer(size int) bool {
 		return true
 	}
 	s.charged = n
+	ready := e.edge.reads.take(&e.reads, &s.reads, n) // with the lock: an acknowledgment after it lowers the bytes that it waits for
+	if ready == nil {
+		return true
+	}
 	e.mu.Unlock()
-	ok := e.edge.reads.acquire(&e.reads, &s.reads, n, s.cut)
-	e.mu.Lock()
-	s.charged = s.chargeLocked() // fewer if inputs were acknowledged before acquire began
-	e.edge.reads.lower(&e.reads, &s.reads, s.charged)
-	return ok
+	defer e.mu.Lock()
+	return e.edge.reads.wait(&e.reads, &s.reads, ready, s.cut)
 }
 
 // nextSize returns the size of a larger buffer.

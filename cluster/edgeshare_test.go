@@ -13,6 +13,12 @@ import (
 	"github.com/dohost/dohost"
 )
 
+// acquire raises the bytes of a client of an object to n.
+func (b *readBudget) acquire(o *objectReads, c *clientReads, n int64, cut <-chan struct{}) bool {
+	ready := b.take(o, c, n)
+	return ready == nil || b.wait(o, c, ready, cut)
+}
+
 // flood sends frames of a size until the connection ends.
 func (e *edgeTest) flood(c *websocket.Conn, size int) {
 	go func() {
