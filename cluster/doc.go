@@ -150,8 +150,8 @@
 //
 // Frames from clients are divided: see readBudget. The clients of one object use at most half of the bound, and the clients of n objects
 // n/(n+1) of it, so frames for others are read although some objects acknowledge nothing. A client that reads slowest has the largest product
-// of the bytes that wait for it and the time that the oldest of them has waited: see sendBudget. A frame for many clients counts once in the
-// sum of all, and in full for each of them.
+// of its share of the bytes that wait and the time that the oldest of them has waited: see sendBudget. A frame for many clients counts once, and
+// each of them has an equal share.
 //
 // # Time
 //

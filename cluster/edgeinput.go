@@ -202,7 +202,7 @@ func (l *edgeLink) pass(out *dohost.LinkOutput) {
 	}
 	var frame *sharedFrame
 	if out.Frame != nil {
-		frame = e.edge.sends.share(*out.Frame)
+		frame = e.edge.sends.newFrame(*out.Frame)
 		defer frame.release()
 	}
 	for _, number := range out.Sockets {

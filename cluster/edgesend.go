@@ -17,7 +17,7 @@ const (
 )
 
 // sendBudget counts the bytes of frames that wait for clients. Beyond the limit, it closes the clients that read slowest: those with
-// the largest product of the bytes that wait for them and the time that the oldest of these frames has waited. With the bytes alone, a
+// the largest product of their share of these bytes and the time that the oldest of their frames has waited. With the bytes alone, a
 // client that gets a burst would pay for many that keep a little forever; with the time alone, a client with one late frame would pay for
 // one with 32 MiB. All clients are compared only once for each sixteenth of the limit.
 //
@@ -70,11 +70,12 @@ func (b *sendBudget) free() {
 		}
 	}
 	slices.SortFunc(loads, func(a, b clientLoad) int { return cmp.Compare(b.load, a.load) })
+	kept := int64(0) // by clients that were closed
 	for _, l := range loads {
-		if b.bytes.Load() <= b.limit-b.limit/sendSpare {
+		if b.bytes.Load()-kept <= b.limit-b.limit/sendSpare {
 			return
 		}
-		l.socket.evict()
+		kept += l.socket.evict()
 	}
 }
 
@@ -88,26 +89,36 @@ func (b *sendBudget) all() []*edgeSocket {
 	return all
 }
 
-// load returns the bytes that wait for the client, multiplied by the time of the oldest frame in milliseconds, and one more.
+// load returns the client's share of the bytes that wait, multiplied by the time of its oldest frame in milliseconds, and one more.
 func (s *edgeSocket) load(now time.Time) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.frames) == 0 {
 		return 0
 	}
-	return int64(s.unsent) * (1 + max(now.Sub(s.frames[0].since), 0).Milliseconds())
+	share := int64(0)
+	for _, f := range s.frames {
+		share += f.share()
+	}
+	return share * (1 + max(now.Sub(s.frames[0].since), 0).Milliseconds())
 }
 
-// evict drops the frames that wait for the client, and closes its connection.
-func (s *edgeSocket) evict() {
+// evict drops the frames that wait for the client, and closes its connection. A small frame that is being written stays until the client is evicted
+// again. evict returns the bytes of that frame.
+func (s *edgeSocket) evict() (kept int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closeFrame != nil && s.busy && len(s.frames) == 1 { // evicted before
+	switch {
+	case len(s.frames) == 0: // they were written since the comparison
+		return 0
+	case s.evicted:
 		s.abortLocked()
-		return
+		return 0
 	}
+	s.evicted = true
 	s.overflowLocked(freeBytes)
 	s.startWriterLocked()
+	return int64(s.unsent)
 }
 
 // sharedFrame is a frame for some of the clients of a node. Its data counts once, while it waits for any of them.
@@ -118,13 +129,16 @@ type sharedFrame struct {
 	holders atomic.Int64 // clients that it waits for, and receive
 }
 
-// share returns a frame that the caller releases when all clients have it.
-func (b *sendBudget) share(f dohost.Frame) *sharedFrame {
+// newFrame returns a frame that the caller releases when all clients have it.
+func (b *sendBudget) newFrame(f dohost.Frame) *sharedFrame {
 	shared := &sharedFrame{Frame: f, budget: b, since: time.Now()}
 	b.bytes.Add(int64(len(f.Data)))
 	shared.retain()
 	return shared
 }
+
+// share returns a client's part of the bytes that the frame counts for all clients together.
+func (f *sharedFrame) share() int64 { return frameCost + int64(len(f.Data))/max(f.holders.Load(), 1) }
 
 // size returns the bytes that the frame counts for each client.
 func (f *sharedFrame) size() int { return len(f.Data) + frameCost }

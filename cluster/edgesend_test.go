@@ -196,3 +196,58 @@ func TestSendBudgetIsFreedFromAnEvictedClient(t *testing.T) {
 		fast.want(t, 61, 20)
 	})
 }
+
+// TestSendBudgetDividesAFrameAmongItsClients has many clients that get the same frames, and are late, and one that takes nothing and has
+// more frames of its own than they have together, but fewer than each of them gets.
+func TestSendBudgetDividesAFrameAmongItsClients(t *testing.T) {
+	withEdge(t, false, accepts, func(t *edgeTest) {
+		t.edge.edge.sends.limit = 2 << 20
+		t.dialMany(21)
+		all := make([]uint64, 20)
+		for i := range all {
+			all[i] = uint64(i + 1)
+		}
+		t.sendTo(12, 100<<10, all...)
+		t.sendTo(9, 80<<10, 21)
+		time.Sleep(2 * time.Second)
+		t.sendTo(3, 80<<10, 21)
+		if n := t.connected(); n != 20 {
+			t.Errorf("%d clients are left", n)
+		}
+	})
+}
+
+// TestSendBudgetCountsKeptFramesAsFreed has clients that take nothing, with a small frame each that is being written: no other client is closed
+// because these frames stay at first.
+func TestSendBudgetCountsKeptFramesAsFreed(t *testing.T) {
+	withEdge(t, false, accepts, func(t *edgeTest) {
+		t.edge.edge.sends.limit = 64 << 10
+		t.dialMany(17)
+		for i := range uint64(15) {
+			t.owner.send(&dohost.LinkOutput{Sockets: []uint64{i + 1}, Frame: &dohost.Frame{Data: make([]byte, 4000)}})
+		}
+		synctest.Wait()
+		time.Sleep(5 * time.Second)
+		t.owner.send(&dohost.LinkOutput{Sockets: []uint64{16}, Frame: &dohost.Frame{Data: make([]byte, 2000)}})
+		t.owner.send(&dohost.LinkOutput{Sockets: []uint64{17}, Frame: &dohost.Frame{Data: make([]byte, 3000)}})
+		if n := t.closing(); n == 0 || n > 3 {
+			t.Errorf("%d clients are being closed", n)
+		}
+	})
+}
+
+// TestSendBudgetKeepsTheCodeOfAClosedSocket has a client that takes nothing, and a socket that its object has closed before the client is evicted.
+func TestSendBudgetKeepsTheCodeOfAClosedSocket(t *testing.T) {
+	withEdge(t, false, accepts, func(t *edgeTest) {
+		t.edge.edge.sends.limit = 64 << 10
+		c := t.dialMany(2)[0]
+		t.sendTo(10, 2000, 1)
+		t.owner.send(&dohost.LinkOutput{Sockets: []uint64{1}, Closing: &dohost.Closing{Code: 4001}})
+		time.Sleep(time.Second)
+		t.sendTo(25, 2000, 2)
+		if _, p, err := c.Read(t.Context()); len(p) != 2000 { // the frame that was being written
+			t.Error(len(p), err)
+		}
+		t.wantClosed(c, 4001)
+	})
+}

@@ -68,6 +68,7 @@ type edgeSocket struct {
 	writing     bool      // write runs, or has closed
 	closeFrame  *closing  // sent after frames
 	closeResult chan error
+	evicted     bool // see evict
 	aborted     bool
 	reading     bool // a pong would be received
 	receivedAt  time.Time
@@ -257,7 +258,9 @@ func (s *edgeSocket) overflowLocked(largest int) {
 	}
 	s.dropLocked(s.frames[keep:])
 	s.frames = append([]*sharedFrame(nil), s.frames[:keep]...)
-	s.closeFrame = &closing{Code: closeBusy, Reason: "the client does not read its frames fast enough"}
+	if s.closeFrame == nil {
+		s.closeFrame = &closing{Code: closeBusy, Reason: "the client does not read its frames fast enough"}
+	}
 	if s.unsent > largest {
 		s.abortLocked()
 	}
