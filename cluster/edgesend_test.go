@@ -197,8 +197,8 @@ func TestSendBudgetIsFreedFromAnEvictedClient(t *testing.T) {
 	})
 }
 
-// TestSendBudgetDividesAFrameAmongItsClients has many clients that get the same frames, and are late, and one that takes nothing and has
-// more frames of its own than they have together, but fewer than each of them gets.
+// TestSendBudgetDividesAFrameAmongItsClients has many clients that are late with the same frames, and a client that takes nothing. The frames of
+// the latter are fewer, but it does not share them.
 func TestSendBudgetDividesAFrameAmongItsClients(t *testing.T) {
 	withEdge(t, false, accepts, func(t *edgeTest) {
 		t.edge.edge.sends.limit = 2 << 20
