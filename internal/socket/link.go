@@ -4,12 +4,8 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
-	"github.com/dohost/dohost/internal/budget"
-	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
 )
 
@@ -18,9 +14,6 @@ const (
 	maxLinkQueue = 64 << 20
 	// outputSize is counted for each output, in addition to its frame and its list of sockets.
 	outputSize = 128
-	// maxOverload is the time that an input waits for an object that is overloaded, and overloadPause the pause between two attempts.
-	maxOverload   = 10 * time.Second
-	overloadPause = 100 * time.Millisecond
 	// endRetry is the pause after an event of SendAll has not run.
 	endRetry = time.Second
 )
@@ -80,9 +73,6 @@ type LinkOwner interface {
 	// Ended is called when the link ends by itself. It must not call the link.
 	Ended()
 }
-
-// inputQueue has the inputs of a socket that wait for an event. A goroutine exists while there are any.
-type inputQueue struct{ waiting []*linkInput }
 
 // NewLink makes a link. send gets the outputs, one at a time.
 func (t *Table) NewLink(id runtime.ID, owner LinkOwner, send func(*LinkOutput)) *Link {
@@ -153,128 +143,12 @@ func (l *Link) drain() {
 	}
 }
 
-// Deliver queues an input for the object. The edge bounds the inputs that wait.
-//
-// Errors: ErrClosed, and a *LimitError for a frame that is too large. After an error the link has ended.
-func (l *Link) Deliver(in *LinkInput) error {
-	err := l.deliver(in)
-	if err != nil {
-		l.fail()
-	}
-	return err
-}
-
-func (l *Link) deliver(in *LinkInput) error {
-	if n := len(in.Frame.Data); int64(n) > l.table.frame {
-		return &objectstore.LimitError{What: "frame", Size: n, Limit: int(l.table.frame)}
-	}
-	e := &linkInput{link: l, in: *in, turnReleased: make(chan struct{})}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ended {
-		return runtime.ErrClosed
-	}
-	q := l.inputs[in.Socket]
-	if q == nil {
-		q = &inputQueue{}
-		l.inputs[in.Socket] = q
-		go l.deliverAll(in.Socket, q)
-	}
-	q.waiting = append(q.waiting, e)
-	return nil
-}
-
-// deliverAll delivers the inputs of a socket: each when the handler of the one before has returned or given up the turn.
-func (l *Link) deliverAll(number uint64, q *inputQueue) {
-	for {
-		l.mu.Lock()
-		waiting := q.waiting
-		q.waiting = nil
-		if len(waiting) == 0 {
-			delete(l.inputs, number)
-		}
-		l.mu.Unlock()
-		if len(waiting) == 0 {
-			return
-		}
-		for _, e := range waiting {
-			if !l.HasEnded() && !e.deliver() {
-				l.fail()
-			}
-			e.lease.Swap(nil).Release() // unless a handler has it
-		}
-	}
-}
-
 // HasEnded reports whether the link has ended.
 func (l *Link) HasEnded() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.ended
 }
-
-// linkInput is the event of an input.
-type linkInput struct {
-	link         *Link
-	in           LinkInput
-	invalid      bool
-	lease        atomic.Pointer[budget.Lease] // of the frame; released after a swap for nil
-	turnReleased chan struct{}
-	once         sync.Once // closes turnReleased
-}
-
-// reserve counts the frame toward the read budget. It waits for the budget until the link ends.
-func (e *linkInput) reserve() bool {
-	lease := e.link.table.reads.Lease()
-	for lease.Reserve(e.link.done, int64(len(e.in.Frame.Data))) != nil {
-		if e.link.HasEnded() {
-			return false
-		}
-	}
-	e.lease.Store(lease)
-	return true
-}
-
-// deliver sends the event, and waits until the next one may be sent. It returns false if the event has not run.
-func (e *linkInput) deliver() bool {
-	if !e.reserve() {
-		return false
-	}
-	op, h := "socket message", e.link.table.host
-	if e.in.Closing != nil {
-		op = "socket closed"
-	}
-	e.invalid = e.in.Frame.Text && !utf8.Valid(e.in.Frame.Data)
-	for start := time.Now(); ; {
-		sent, err := h.Send(h.Context(), e.link.id, runtime.Call{Op: op, Size: len(e.in.Frame.Data), Handler: e})
-		if err == nil {
-			select {
-			case <-e.turnReleased:
-				return true
-			case err = <-sent.Done():
-			}
-		}
-		failed, ok := errors.AsType[*runtime.Error](err)
-		if !ok || failed.Outcome != runtime.OutcomeNotRun {
-			return true
-		}
-		if failed.Err != runtime.ErrOverloaded || time.Since(start) > maxOverload || !pause(overloadPause, e.link.done) {
-			return false
-		}
-	}
-}
-
-// Handle calls the owner.
-func (e *linkInput) Handle(ctx context.Context, instance any) error {
-	defer e.lease.Swap(nil).Release()
-	return e.link.owner.Input(ctx, instance, &e.in, e.invalid)
-}
-
-// Limit is how long the handler may take.
-func (e *linkInput) Limit() time.Duration { return e.link.owner.Limit() }
-
-// TurnReleased lets the next input of the socket be delivered.
-func (e *linkInput) TurnReleased() { e.once.Do(func() { close(e.turnReleased) }) }
 
 // SendAll sends events to an object, each when the handler of the one before has returned or given up the turn, and returns immediately. It
 // repeats an event that has not run, until quit is closed.
