@@ -43,8 +43,10 @@ func (o *Options) checkLimits() error {
 		return fmt.Errorf("dohost: Options.MaxFrame is %d, ReadBudget %d, SendBudget %d: want 0 for the default, or more",
 			o.MaxFrame, o.ReadBudget, o.SendBudget)
 	}
-	if l := o.limits(); l.MaxFrame > l.Reads.Usage().Limit {
-		return fmt.Errorf("dohost: Options.MaxFrame is %d, want at most the ReadBudget, %d", l.MaxFrame, l.Reads.Usage().Limit)
+	// budget.Free is not used: the buffer for a frame has a byte more than MaxFrame.
+	if l := o.limits(); l.MaxFrame > l.Reads.Largest()-budget.Free {
+		return fmt.Errorf("dohost: Options.MaxFrame is %d, want at most %d, a third of the ReadBudget, %d",
+			l.MaxFrame, l.Reads.Largest()-budget.Free, l.Reads.Usage().Limit)
 	}
 	return nil
 }
@@ -62,12 +64,14 @@ func (h *Host) SendBudget() BudgetUsage { return h.sockets.SendUsage() }
 // ReadBody reads a request's body to its end, within [Options].ReadBudget. release returns the bytes to the budget:
 // call it when the body is no longer needed. release is never nil. If the context of r comes from
 // [Host.AuthorizeCall], a method that [Host.Invoke] calls with that context keeps the bytes until it returns, even if
-// the caller of Invoke has gone.
+// the caller of Invoke has gone. If the context comes from AuthorizeCall or [Host.AuthorizeHTTP], the bytes count for their
+// object, which has at most half of the budget; otherwise for an object of their own.
 //
-// Errors: a [*LimitError] for a body that is larger than the budget; [ErrOverloaded] if the budget stays exhausted; the
-// error of the read.
+// Errors: a [*LimitError] for a body that is larger than a third of the budget; [ErrOverloaded] if the budget stays
+// exhausted; the error of the read.
 func (h *Host) ReadBody(r *http.Request) (body []byte, release func(), err error) {
-	share, err := h.shareOf(r)
+	id, _ := r.Context().Value(objectKey{}).(ID)
+	share, err := h.shareOf(r, id)
 	if err != nil {
 		return nil, func() {}, err
 	}
@@ -85,19 +89,28 @@ func (h *Host) ReadBody(r *http.Request) (body []byte, release func(), err error
 	return body, share.requestEnded, nil
 }
 
-// ReadCall is ReadBody for a request that carries the argument of a call from another host. The context is for [Host.AnswerCall].
-func (h *Host) ReadCall(r *http.Request) (ctx context.Context, argument []byte, release func(), err error) {
-	ctx = withArgument(r.Context())
+// ReadCall is ReadBody for a request that carries the argument of a call from another host. id is the object that the call is
+// for. The context is for [Host.AnswerCall].
+func (h *Host) ReadCall(r *http.Request, id ID) (ctx context.Context, argument []byte, release func(), err error) {
+	ctx = withArgument(r.Context(), id)
 	argument, release, err = h.ReadBody(r.WithContext(ctx))
 	return ctx, argument, release, err
 }
 
-// withArgument returns a context for ReadBody and the call.
-func withArgument(ctx context.Context) context.Context {
-	return context.WithValue(ctx, argumentKey{}, &argument{})
+// withArgument returns a context for ReadBody and the call of an object.
+func withArgument(ctx context.Context, id ID) context.Context {
+	return context.WithValue(withObject(ctx, id), argumentKey{}, &argument{})
 }
 
-type argumentKey struct{}
+// withObject returns a context for ReadBody and a request for an object.
+func withObject(ctx context.Context, id ID) context.Context {
+	return context.WithValue(ctx, objectKey{}, id)
+}
+
+type (
+	argumentKey struct{}
+	objectKey   struct{}
+)
 
 // argument connects the body that ReadBody reads with the call of Invoke, by the context of AuthorizeCall.
 type argument struct{ share atomic.Pointer[bodyShare] }
@@ -124,15 +137,15 @@ type bodyShare struct {
 	released bool // bytes that are read now are not counted
 }
 
-// shareOf returns the share of a request's body; nil for a request without a body. It reserves the length that the
-// client announces, up to maxAnnounced: a long body gets its bytes as they arrive.
+// shareOf returns the share of the body of a request for an object, or for a zero id; nil for a request without a body. It
+// reserves the length that the client announces, up to maxAnnounced: a long body gets its bytes as they arrive.
 //
-// Errors: a *LimitError for a body that is larger than the budget; ErrOverloaded.
-func (h *Host) shareOf(r *http.Request) (*bodyShare, error) {
+// Errors: a *LimitError for a body that is larger than a lease of the budget; ErrOverloaded.
+func (h *Host) shareOf(r *http.Request, id ID) (*bodyShare, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
 	}
-	s := &bodyShare{quit: r.Context().Done(), lease: h.reads.Lease(), limit: h.reads.Usage().Limit + budget.Free}
+	s := &bodyShare{quit: r.Context().Done(), lease: h.reads.Lease(budget.Object(id)), limit: h.reads.Largest()}
 	if err := s.check(r.ContentLength); err != nil {
 		return nil, err
 	}

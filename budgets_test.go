@@ -54,10 +54,10 @@ func TestSocketClosesOnAFrameBeyondMaxFrame(t *testing.T) {
 	}
 }
 
-// TestReadBudgetIsSharedByFrames receives a slow frame that takes most of the budget.
+// TestReadBudgetIsSharedByFrames receives a slow frame that takes a third of the budget.
 func TestReadBudgetIsSharedByFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := openSocketServer(t, echoHooks(), &dohost.Options{MaxFrame: 1 << 20, ReadBudget: 3 << 19})
+		d := openSocketServer(t, echoHooks(), &dohost.Options{MaxFrame: 1 << 20, ReadBudget: 3 << 20})
 		slow, _ := d.dial(t, "a")
 		slow.SetReadLimit(-1)
 		part, err := slow.Writer(t.Context(), websocket.MessageText)
@@ -162,7 +162,7 @@ func TestReadBudgetCountsTheFramesOfWaitingHandlers(t *testing.T) {
 				_, _, err := dohost.Recv(ctx, quit)
 				return err
 			}}
-			d := openSocketServer(t, e, &dohost.Options{MaxFrame: 1 << 20, ReadBudget: 5 << 19, Grace: -1})
+			d := openSocketServer(t, e, &dohost.Options{MaxFrame: 1 << 20, ReadBudget: 6 << 20, Grace: -1})
 			ws, _ := d.dial(t, "a")
 			go func() { _, _, _ = ws.Read(t.Context()) }()
 			for i := range 2 {
@@ -211,7 +211,7 @@ func TestReadBudgetIsSharedByBodies(t *testing.T) {
 	for _, length := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			proceed := make(chan struct{})
-			h := open(t, &dohost.Options{MaxFrame: 1000, ReadBudget: 10_000}, httpClass(func(p *httpObject, w http.ResponseWriter, r *http.Request) {
+			h := open(t, &dohost.Options{MaxFrame: 1000, ReadBudget: 30_000}, httpClass(func(p *httpObject, w http.ResponseWriter, r *http.Request) {
 				n, err := io.Copy(io.Discard, r.Body)
 				if errors.Is(err, dohost.ErrOverloaded) {
 					http.Error(w, "full", http.StatusServiceUnavailable)
@@ -332,7 +332,7 @@ func TestReadBudgetIsUsedUntilTheHandlerReturns(t *testing.T) {
 }
 
 func TestReadBodyCountsUntilItIsReleased(t *testing.T) {
-	h := open(t, &dohost.Options{MaxFrame: 1000, ReadBudget: 10_000})
+	h := open(t, &dohost.Options{MaxFrame: 1000, ReadBudget: 20_000})
 	for _, length := range []int64{10_000, -1} {
 		r := httptest.NewRequestWithContext(t.Context(), "POST", "/", strings.NewReader(strings.Repeat("x", 10_000)))
 		r.ContentLength = length
@@ -347,7 +347,7 @@ func TestReadBodyCountsUntilItIsReleased(t *testing.T) {
 	}
 	r := httptest.NewRequestWithContext(t.Context(), "POST", "/", strings.NewReader(strings.Repeat("x", 20_000)))
 	if _, _, err := h.ReadBody(r); !errors.As(err, new(*dohost.LimitError)) {
-		t.Errorf("more than there is: %v", err)
+		t.Errorf("more than the largest: %v", err)
 	}
 }
 
@@ -426,7 +426,7 @@ func TestBodyBeyondTheReadBudgetIsRefused(t *testing.T) {
 			c := newClient()
 			<-serve(h, c, r)
 			e := c.wantError(t, http.StatusRequestEntityTooLarge, "too_large")
-			if !strings.HasSuffix(e.Message, "the limit is 104096") || e.Retryable || time.Since(began) > time.Second {
+			if !strings.HasSuffix(e.Message, "the limit is 37429") || e.Retryable || time.Since(began) > time.Second {
 				t.Errorf("length %d: after %v: %+v", length, time.Since(began), e)
 			}
 			if u := h.ReadBudget(); runs == 1 == (length > 0) || u.Used != 0 {
@@ -570,7 +570,7 @@ func TestSendBudgetCountsABroadcastOnce(t *testing.T) {
 }
 
 func TestBudgetOptionsOutOfRangeAreRefused(t *testing.T) {
-	for _, o := range []dohost.Options{{MaxFrame: -1}, {ReadBudget: -1}, {SendBudget: -1}, {ReadBudget: 1 << 20}, {MaxFrame: 2000, ReadBudget: 1000}} {
+	for _, o := range []dohost.Options{{MaxFrame: -1}, {ReadBudget: -1}, {SendBudget: -1}, {ReadBudget: 1 << 20}, {MaxFrame: 334, ReadBudget: 1000}} {
 		if h, err := dohost.Open(t.TempDir(), &o); err == nil || !strings.Contains(err.Error(), "Options.MaxFrame") {
 			t.Errorf("%+v: %v, %v", o, h, err)
 		}

@@ -135,7 +135,7 @@ func (h *Host) serveObject(p *servedHop, r *http.Request, id ID, access *Access)
 		return nil
 	}
 	c := h.classes[id.Class]
-	share, err := h.shareOf(r)
+	share, err := h.shareOf(r, id)
 	if err != nil {
 		p.fail(h, &Error{Op: opHTTP, ID: id, Err: err, Outcome: OutcomeNotRun})
 		return nil

@@ -89,7 +89,7 @@ func TestRepetitionThatWaitsReleasesItsArgument(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
 			r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader(text))
-			ctx, argument, release, err := h.ReadCall(r)
+			ctx, argument, release, err := h.ReadCall(r, id)
 			defer release()
 			if err != nil {
 				t.Fatal(err)

@@ -52,7 +52,7 @@ func serveCall(w http.ResponseWriter, r *http.Request, callee Callee, s *sentCal
 	}
 	in := r.WithContext(r.Context())
 	in.Body = &summedBody{ReadCloser: r.Body, hash: sha256.New(), want: s.Sum}
-	ctx, argument, release, err := callee.ReadCall(in)
+	ctx, argument, release, err := callee.ReadCall(in, c.ID)
 	defer release() // also after a panic
 	switch {
 	case errors.Is(err, errOtherArgument):

@@ -1,20 +1,34 @@
-// Package budget bounds the bytes that a host holds for all its clients together.
+// Package budget bounds the bytes that the frames and the request bodies of all clients occupy together. It divides them
+// among the objects that the clients use, and the bytes of an object among its clients.
 //
-// A holder that finds the budget exhausted waits for others to release, in order of arrival, for at most [Wait].
-// So holders that wait for each other cannot deadlock: the wait ends, and a holder that gives up releases its own.
+// A [Lease] has the bytes of a frame or a body, of a client, for an object. It gets more bytes only if then
+//
+//	bytes of all leases + bytes of the leases of its object + bytes of the leases of its client <= limit
+//
+// So the leases of an object that keeps all frames have at most half of the limit, and the leases of n such objects n/(n+1)
+// of it: there are always bytes for other objects. The leases of one client have at most a third of the limit, so a lease larger
+// than that, see [Budget.Largest], never gets its bytes.
+//
+// If the bytes are not there, a client waits, for at most [Wait]. So clients that wait for each other cannot deadlock: the
+// wait ends, and a client that gives up releases its own bytes. Of the clients that wait, those with the smallest need get
+// bytes first, and of equal ones the oldest: a large lease may wait in vain while smaller ones get their bytes.
+//
+// The names of objects come from clients, so a budget has no memory of them: it has an entry for an object only while the
+// leases of the object have bytes, or wait.
 package budget
 
 import (
+	"container/heap"
 	"errors"
 	"sync"
 	"time"
 )
 
-// Free is how many bytes of each holder are not counted, so that small messages pass when large ones have
-// exhausted the budget. The number of connections bounds their sum.
+// Free is how many bytes of each lease are not counted, so that small messages pass when large ones have exhausted the
+// budget. The number of connections bounds their sum.
 const Free = 4 << 10
 
-// Wait is how long a holder waits for bytes.
+// Wait is how long a client waits for bytes.
 const Wait = 10 * time.Second
 
 // ErrExhausted reports that the bytes were not available within Wait.
@@ -23,26 +37,49 @@ var ErrExhausted = errors.New("the read budget of the host is exhausted")
 // Usage is a budget at one moment.
 type Usage struct {
 	Used, Limit int64  // bytes
-	Refused     uint64 // holders that waited in vain, or lost their bytes
+	Refused     uint64 // leases that waited in vain, or lost their bytes
 }
 
 // Budget is a number of bytes. Its methods may be called from any goroutine.
 type Budget struct {
 	limit int64
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the rest, all groups, and all clients with their leases; no lock is taken while it is held
 	used    int64
 	refused uint64
-	waiters []*waiter // in order of arrival
+	groups  map[Object]*group // those with bytes, or with clients that wait, unless the object is unknown
+	waiting waitHeap[*group]  // those with clients that wait
+	waits   uint64            // that have begun
 }
 
-type waiter struct {
-	n     int64
-	ready chan struct{} // closed when it has the bytes
+// Object names an object. The zero Object is an unknown one: each client has an unknown object of its own.
+type Object struct{ Class, Name string }
+
+// group has the bytes of the clients of an object.
+type group struct {
+	used    int64
+	waiting waitHeap[*client]
+	at      int // the index in Budget.waiting
+}
+
+// client has the bytes of the leases of a client.
+type client struct {
+	budget *Budget
+	object Object
+	group  *group // nil if it has no bytes and does not wait
+	used   int64
+	first  Lease
+
+	// Of the wait; one lease at a time waits.
+	ready  chan struct{} // closed when the wait ends with the bytes, or without need of them; nil if no lease waits
+	waiter *Lease
+	more   int64  // bytes that it waits for
+	since  uint64 // the number of the wait
+	at     int    // the index in group.waiting
 }
 
 // New returns a budget of limit bytes.
-func New(limit int64) *Budget { return &Budget{limit: limit} }
+func New(limit int64) *Budget { return &Budget{limit: limit, groups: map[Object]*group{}} }
 
 // Usage returns how much of the budget is in use.
 func (b *Budget) Usage() Usage {
@@ -51,103 +88,92 @@ func (b *Budget) Usage() Usage {
 	return Usage{Used: b.used, Limit: b.limit, Refused: b.refused}
 }
 
-// acquire takes n bytes, and waits for them until quit is closed or Wait is over.
-func (b *Budget) acquire(quit <-chan struct{}, n int64) error {
-	b.mu.Lock()
-	if n > b.limit {
-		b.refused++
-		b.mu.Unlock()
-		return ErrExhausted
-	}
-	if len(b.waiters) == 0 && b.used+n <= b.limit {
-		b.used += n
-		b.mu.Unlock()
-		return nil
-	}
-	w := &waiter{n, make(chan struct{})}
-	b.waiters = append(b.waiters, w)
-	b.mu.Unlock()
-	late := time.NewTimer(Wait)
-	defer late.Stop()
-	select {
-	case <-w.ready:
-		return nil
-	case <-late.C:
-	case <-quit:
-	}
-	return b.cancelWait(w)
-}
+// Largest returns the size of the largest lease that an otherwise unused budget has the bytes for.
+func (b *Budget) Largest() int64 { return b.limit/3 + Free }
 
-// cancelWait ends a wait, unless the bytes came at that moment.
-func (b *Budget) cancelWait(w *waiter) error {
+// refuse counts a lease that is too large.
+func (b *Budget) refuse() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i, other := range b.waiters {
-		if other == w {
-			b.waiters = append(b.waiters[:i], b.waiters[i+1:]...)
-			b.refused++
-			b.grantLocked() // the next one may need less
-			return ErrExhausted
-		}
+	b.refused++
+}
+
+// joinLocked sets the group of a client.
+func (b *Budget) joinLocked(c *client) {
+	if c.group != nil {
+		return
 	}
-	return nil
-}
-
-// release returns n bytes.
-func (b *Budget) release(n int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.used -= n
-	b.grantLocked()
-}
-
-func (b *Budget) grantLocked() {
-	for len(b.waiters) > 0 && b.used+b.waiters[0].n <= b.limit {
-		b.used += b.waiters[0].n
-		close(b.waiters[0].ready)
-		b.waiters = b.waiters[1:]
+	if c.group = b.groups[c.object]; c.group != nil {
+		return
+	}
+	c.group = &group{}
+	if c.object != (Object{}) {
+		b.groups[c.object] = c.group
 	}
 }
 
-// Lease is the share of one holder. Its methods are for one goroutine at a time. A nil *Lease counts nothing.
-type Lease struct {
-	of   *Budget
-	held int64
+// leaveLocked is called when the client may have no bytes and no wait any more.
+func (b *Budget) leaveLocked(c *client) {
+	if c.group == nil || c.used > 0 || c.ready != nil {
+		return
+	}
+	if c.group.used == 0 && len(c.group.waiting) == 0 {
+		delete(b.groups, c.object)
+	}
+	c.group = nil
 }
 
-// Lease returns a share without bytes.
-func (b *Budget) Lease() *Lease { return &Lease{of: b} }
-
-// Reserve makes the lease cover size bytes in all; Free of these are not counted. It waits if need be, until quit is
-// closed or Wait is over.
-//
-// Errors: ErrExhausted.
-func (l *Lease) Reserve(quit <-chan struct{}, size int64) error {
-	if l == nil || size <= Free+l.held {
-		return nil
-	}
-	n := size - Free - l.held
-	if err := l.of.acquire(quit, n); err != nil {
-		return err
-	}
+// addLocked changes the bytes of a lease of a client with a group.
+func (b *Budget) addLocked(l *Lease, n int64) {
+	c := l.of
+	b.used += n
+	c.group.used += n
+	c.used += n
 	l.held += n
-	return nil
+	b.orderLocked(c)
 }
 
-// Move moves all bytes of the lease to a new one, which it returns; nil if there are none.
-func (l *Lease) Move() *Lease {
-	if l == nil || l.held == 0 {
-		return nil
+// orderLocked is called when the needs of a client and its group may have changed.
+func (b *Budget) orderLocked(c *client) {
+	if c.ready != nil {
+		heap.Fix(&c.group.waiting, c.at)
 	}
-	moved := *l
-	l.held = 0
-	return &moved
+	if len(c.group.waiting) > 0 {
+		heap.Fix(&b.waiting, c.group.at)
+	}
 }
 
-// Release returns all bytes of the lease, which can be used again.
-func (l *Lease) Release() {
-	if l != nil && l.held > 0 {
-		l.of.release(l.held)
-		l.held = 0
+// beginWaitLocked makes a lease wait.
+func (b *Budget) beginWaitLocked(l *Lease, more int64) {
+	c := l.of
+	b.waits++
+	c.waiter, c.more, c.since, c.ready = l, more, b.waits, make(chan struct{})
+	heap.Push(&c.group.waiting, c)
+	if len(c.group.waiting) == 1 {
+		heap.Push(&b.waiting, c.group)
+	}
+	b.orderLocked(c)
+}
+
+// endWaitLocked ends the wait of a client.
+func (b *Budget) endWaitLocked(c *client) {
+	if len(c.group.waiting) == 1 {
+		heap.Remove(&b.waiting, c.group.at)
+	}
+	heap.Remove(&c.group.waiting, c.at)
+	close(c.ready)
+	c.ready, c.waiter = nil, nil
+	b.orderLocked(c)
+}
+
+// grantLocked ends the waits of clients that can get their bytes. It is called when there are more bytes or smaller needs.
+func (b *Budget) grantLocked() {
+	for len(b.waiting) > 0 {
+		if need, _ := b.waiting[0].need(); b.used+need > b.limit {
+			return
+		}
+		c := b.waiting[0].waiting[0]
+		b.addLocked(c.waiter, c.more) // before the end of the wait: then Reserve reads the bytes without the lock
+		b.endWaitLocked(c)
 	}
 }

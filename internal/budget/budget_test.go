@@ -7,9 +7,11 @@ import (
 	"time"
 )
 
+var first, second = Object{"class", "first"}, Object{"class", "second"}
+
 func TestLeaseCountsOnlyBytesAboveFree(t *testing.T) {
-	b := New(100)
-	l := b.Lease()
+	b := New(300)
+	l := b.Lease(first)
 	for _, tt := range []struct{ size, used int64 }{{10, 0}, {Free, 0}, {Free + 60, 60}, {Free, 60}, {Free + 100, 100}} {
 		if err := l.Reserve(nil, tt.size); err != nil || b.Usage().Used != tt.used {
 			t.Errorf("size %d: %v, used %d, want %d", tt.size, err, b.Usage().Used, tt.used)
@@ -17,11 +19,11 @@ func TestLeaseCountsOnlyBytesAboveFree(t *testing.T) {
 	}
 	l.Release()
 	l.Release()
-	if u := b.Usage(); u != (Usage{Limit: 100}) {
-		t.Errorf("released: %+v", u)
+	if u := b.Usage(); u != (Usage{Limit: 300}) || b.Largest() != Free+100 {
+		t.Errorf("released: %+v, the largest lease has %d bytes", u, b.Largest())
 	}
 	if err := l.Reserve(nil, Free+101); !errors.Is(err, ErrExhausted) || b.Usage().Refused != 1 {
-		t.Errorf("more than there is: %v, %+v", err, b.Usage())
+		t.Errorf("more than the largest: %v, %+v", err, b.Usage())
 	}
 	var none *Lease
 	if err := none.Reserve(nil, 1<<40); err != nil {
@@ -30,17 +32,18 @@ func TestLeaseCountsOnlyBytesAboveFree(t *testing.T) {
 	none.Release()
 }
 
-// TestReserveWaitsInOrder makes a large and then a small reservation wait. The small one does not overtake the large
-// one.
-func TestReserveWaitsInOrder(t *testing.T) {
+// TestReserveIsGivenToTheSmallestNeedFirst has leases that wait, two of them for the same number of bytes, and one for another
+// object. The largest of the first object begins to wait first.
+func TestReserveIsGivenToTheSmallestNeedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := New(100)
-		first, large, small := b.Lease(), b.Lease(), b.Lease()
-		if err := first.Reserve(nil, Free+60); err != nil {
+		b := New(300)
+		holder := b.Lease(first)
+		if err := holder.Reserve(nil, Free+100); err != nil {
 			t.Fatal(err)
 		}
-		order := make(chan string, 2)
-		wait := func(name string, l *Lease, n int64) {
+		order := make(chan string, 4)
+		wait := func(name string, o Object, n int64) *Lease {
+			l := b.Lease(o)
 			go func() {
 				if err := l.Reserve(nil, Free+n); err != nil {
 					name += ": " + err.Error()
@@ -48,25 +51,24 @@ func TestReserveWaitsInOrder(t *testing.T) {
 				order <- name
 			}()
 			synctest.Wait()
+			return l
 		}
-		wait("large", large, 100)
-		wait("small", small, 10)
+		large := wait("large", first, 80)
+		small := wait("small", first, 65)
+		later := wait("later", first, 65)
+		wait("other", second, 90)
 		if len(order) != 0 {
-			t.Errorf("%s did not wait", <-order)
+			t.Fatalf("%s did not wait", <-order)
 		}
-		first.Release()
-		synctest.Wait()
-		if len(order) != 1 || <-order != "large" {
-			t.Error("the large one is not the first")
-		}
-		large.Release()
-		synctest.Wait()
-		if len(order) != 1 || <-order != "small" {
-			t.Error("the small one is not the second")
-		}
-		small.Release()
-		if u := b.Usage(); u != (Usage{Limit: 100}) {
-			t.Errorf("in the end: %+v", u)
+		for i, want := range []string{"small", "later", "large", "other"} {
+			[]*Lease{holder, small, later, large}[i].Release()
+			synctest.Wait()
+			if len(order) != 1 {
+				t.Fatalf("%d leases get bytes, want %s alone", len(order), want)
+			}
+			if got := <-order; got != want {
+				t.Errorf("%s gets bytes, want %s", got, want)
+			}
 		}
 	})
 }
@@ -74,11 +76,11 @@ func TestReserveWaitsInOrder(t *testing.T) {
 // TestReserveDoesNotDeadlock has two holders that each wait for the bytes of the other.
 func TestReserveDoesNotDeadlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := New(100)
+		b := New(300)
 		results := make(chan error, 2)
 		began := time.Now()
 		for range 2 {
-			l := b.Lease()
+			l := b.Lease(first)
 			if err := l.Reserve(nil, Free+50); err != nil {
 				t.Fatal(err)
 			}
@@ -100,24 +102,111 @@ func TestReserveDoesNotDeadlock(t *testing.T) {
 
 func TestReserveEndsWithQuit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := New(100)
-		holder, waiter, next := b.Lease(), b.Lease(), b.Lease()
-		if err := holder.Reserve(nil, Free+50); err != nil {
+		b := New(300)
+		holder, waiter := b.Lease(first), b.Lease(Object{})
+		if err := holder.Reserve(nil, Free+90); err != nil {
 			t.Fatal(err)
 		}
 		quit := make(chan struct{})
-		ended, admitted := make(chan error, 1), make(chan error, 1)
+		ended := make(chan error, 1)
 		go func() { ended <- waiter.Reserve(quit, Free+80) }()
 		synctest.Wait()
-		go func() { admitted <- next.Reserve(nil, Free+50) }()
-		synctest.Wait()
 		close(quit)
-		synctest.Wait()
 		if err := <-ended; !errors.Is(err, ErrExhausted) {
 			t.Error(err)
 		}
-		if err := <-admitted; err != nil || b.Usage().Used != 100 || b.Usage().Refused != 1 {
-			t.Errorf("the one after it: %v, %+v", err, b.Usage())
+		if u := b.Usage(); u != (Usage{Used: 90, Limit: 300, Refused: 1}) || !waiter.Idle() {
+			t.Errorf("%+v", u)
+		}
+		if err := waiter.Reserve(nil, Free+70); err != nil {
+			t.Errorf("a second attempt: %v", err)
 		}
 	})
+}
+
+// TestLeasesOfAnObjectHaveAtMostHalfOfTheBudget has many clients of an object that release nothing: lease by lease, until
+// each waits. A lease for another object, and one for an unknown object, do not wait.
+func TestLeasesOfAnObjectHaveAtMostHalfOfTheBudget(t *testing.T) {
+	b := New(1000)
+	for range 100 {
+		b.Lease(first).Take(Free + 10)
+	}
+	if u := b.Usage().Used; u < 480 || u > 500 {
+		t.Errorf("the leases of an object have %d bytes of 1000", u)
+	}
+	for _, o := range []Object{second, {}, {}} {
+		if b.Lease(o).Take(Free+10) != nil {
+			t.Errorf("a lease of %v waits", o)
+		}
+	}
+	if len(b.groups) != 2 {
+		t.Errorf("%d objects have an entry", len(b.groups))
+	}
+}
+
+// TestLeasesOfAClientHaveAtMostAThirdOfTheBudget moves the bytes of a lease, as often as there are bytes. Another client of
+// the object does not wait, and the client gets bytes again when one of its leases is released, although another one waits.
+func TestLeasesOfAClientHaveAtMostAThirdOfTheBudget(t *testing.T) {
+	b := New(300)
+	l := b.Lease(first)
+	var moved []*Lease
+	for l.Take(Free+10) == nil {
+		moved = append(moved, l.Move())
+	}
+	if u := b.Usage().Used; u != 100 || len(moved) != 10 {
+		t.Errorf("%d leases of a client have %d bytes of 300", len(moved), u)
+	}
+	other := b.Lease(first)
+	if other.Take(Free+30) != nil {
+		t.Error("another client waits")
+	}
+	if l.Idle() {
+		t.Error("the client has no bytes")
+	}
+	for _, m := range moved[:3] { // the third one ends the wait
+		if l.held != 0 {
+			t.Errorf("the lease has %d bytes while the client has %d", l.held, l.of.used)
+		}
+		m.Release()
+	}
+	if l.held != 10 || b.Usage().Used != 110 {
+		t.Errorf("the lease has %d bytes, %+v", l.held, b.Usage())
+	}
+	for _, m := range append(moved[3:], l, other) {
+		m.Release()
+	}
+	if !l.Idle() || b.Usage().Used != 0 || len(b.groups) != 0 {
+		t.Errorf("in the end: %+v, %d objects", b.Usage(), len(b.groups))
+	}
+}
+
+// TestLowerEndsAWait lowers the size of a lease that waits: the budget has bytes only for the second size, and the lease has those for
+// the third already.
+func TestLowerEndsAWait(t *testing.T) {
+	b := New(300)
+	holder, l := b.Lease(first), b.Lease(second)
+	if holder.Take(Free+90) != nil || l.Take(Free+20) != nil {
+		t.Fatal("there are no bytes")
+	}
+	ready := l.Take(Free + 100)
+	for _, tt := range []struct {
+		size, held int64
+		waits      bool
+	}{{90, 20, true}, {70, 70, false}, {10, 10, false}} {
+		l.Lower(Free + tt.size)
+		waits := true
+		select {
+		case <-ready:
+			waits = false
+		default:
+		}
+		if waits != tt.waits || l.held != tt.held {
+			t.Errorf("size %d: it has %d, and waits: %t", tt.size, l.held, waits)
+		}
+	}
+	ready = l.Take(Free + 200)
+	l.Lower(Free + 5) // fewer than it has
+	if <-ready; l.held != 5 || len(b.waiting) != 0 {
+		t.Errorf("it has %d, %d objects wait", l.held, len(b.waiting))
+	}
 }

@@ -172,7 +172,7 @@ func (c *Conn) end(ctx context.Context, how Closing) {
 // read delivers frames until the connection ends, and returns how it ended.
 func (c *Conn) read() Closing {
 	refused := false
-	lease := c.table.reads.Lease()
+	lease := c.table.reads.Lease(budget.Object(c.id))
 	defer lease.Release()
 	for {
 		f, err := c.receive(lease, refused || c.isDetached())

@@ -55,7 +55,8 @@ type Link struct {
 	send  func(*LinkOutput)
 	done  chan struct{}
 
-	// mu guards the rest. It is not held during send, nor while the owner or the object is called.
+	// mu guards the rest, and the queues of inputs. Only locks of the budget are taken while it is held. It is not held during send, nor
+	// while the owner or the object is called.
 	mu      sync.Mutex
 	ended   bool
 	queue   []*LinkOutput

@@ -19,8 +19,13 @@ const (
 	overloadPause = 100 * time.Millisecond
 )
 
-// inputQueue has the inputs of a socket that wait for an event. A goroutine exists while there are any.
-type inputQueue struct{ waiting []*linkInput }
+// inputQueue has the inputs of a socket that wait for an event. A goroutine exists while there are any. The queue is in the map
+// until the budget has no bytes of the socket: frames of handlers that have given up the turn count for the client, too.
+type inputQueue struct {
+	waiting []*linkInput
+	running bool          // the goroutine exists
+	lease   *budget.Lease // of the next large frame; nil before the first one. Reserve and Move are for the goroutine
+}
 
 // Deliver queues an input for the object. The edge bounds the inputs that wait.
 //
@@ -47,10 +52,20 @@ func (l *Link) deliver(in *LinkInput) error {
 	if q == nil {
 		q = &inputQueue{}
 		l.inputs[in.Socket] = q
+	}
+	e.queue, q.waiting = q, append(q.waiting, e)
+	if !q.running {
+		q.running = true
 		go l.deliverAll(in.Socket, q)
 	}
-	q.waiting = append(q.waiting, e)
 	return nil
+}
+
+// removeUnusedLocked removes a queue that is empty, and has no bytes of the budget.
+func (l *Link) removeUnusedLocked(number uint64, q *inputQueue) {
+	if !q.running && (q.lease == nil || q.lease.Idle()) && l.inputs[number] == q {
+		delete(l.inputs, number)
+	}
 }
 
 // deliverAll delivers the inputs of a socket: each when the handler of the one before has returned or given up the turn.
@@ -60,7 +75,8 @@ func (l *Link) deliverAll(number uint64, q *inputQueue) {
 		waiting := q.waiting
 		q.waiting = nil
 		if len(waiting) == 0 {
-			delete(l.inputs, number)
+			q.running = false
+			l.removeUnusedLocked(number, q)
 		}
 		l.mu.Unlock()
 		if len(waiting) == 0 {
@@ -70,7 +86,7 @@ func (l *Link) deliverAll(number uint64, q *inputQueue) {
 			if !l.HasEnded() && !e.deliver() {
 				l.fail()
 			}
-			e.lease.Swap(nil).Release() // unless a handler has it
+			e.release(e.lease.Swap(nil)) // unless a handler has it
 		}
 	}
 }
@@ -78,23 +94,48 @@ func (l *Link) deliverAll(number uint64, q *inputQueue) {
 // linkInput is the event of an input.
 type linkInput struct {
 	link         *Link
+	queue        *inputQueue
 	in           LinkInput
 	invalid      bool
-	lease        atomic.Pointer[budget.Lease] // of the frame; released after a swap for nil
+	lease        atomic.Pointer[budget.Lease] // of the frame; nil for a small one. It is released after a swap for nil
 	turnReleased chan struct{}
 	once         sync.Once // closes turnReleased
 }
 
 // reserve counts the frame toward the read budget. It waits for the budget until the link ends.
 func (e *linkInput) reserve() bool {
-	lease := e.link.table.reads.Lease()
-	for lease.Reserve(e.link.done, int64(len(e.in.Frame.Data))) != nil {
+	q, size := e.queue, int64(len(e.in.Frame.Data))
+	if size <= budget.Free {
+		return true
+	}
+	if q.lease == nil {
+		e.link.setLease(q)
+	}
+	for q.lease.Reserve(e.link.done, size) != nil {
 		if e.link.HasEnded() {
 			return false
 		}
 	}
-	e.lease.Store(lease)
+	e.lease.Store(q.lease.Move())
 	return true
+}
+
+// setLease makes the client of a queue.
+func (l *Link) setLease(q *inputQueue) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q.lease = l.table.reads.Lease(budget.Object(l.id))
+}
+
+// release returns the bytes of the frame to the budget.
+func (e *linkInput) release(lease *budget.Lease) {
+	if lease == nil {
+		return
+	}
+	lease.Release()
+	e.link.mu.Lock()
+	defer e.link.mu.Unlock()
+	e.link.removeUnusedLocked(e.in.Socket, e.queue)
 }
 
 // deliver sends the event, and waits until the next one may be sent. It returns false if the event has not run.
@@ -128,7 +169,7 @@ func (e *linkInput) deliver() bool {
 
 // Handle calls the owner.
 func (e *linkInput) Handle(ctx context.Context, instance any) error {
-	defer e.lease.Swap(nil).Release()
+	defer e.release(e.lease.Swap(nil))
 	return e.link.owner.Input(ctx, instance, &e.in, e.invalid)
 }
 
