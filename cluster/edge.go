@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/budget"
 )
 
 // The bounds of an edge.
@@ -33,7 +34,7 @@ const (
 // edge has the durable sockets of the clients of a node: see "Durable sockets" in doc.go. The zero value has none. Its methods may be called
 // from any goroutine.
 //
-// Locks: mu of the edge, then mu of an edgeEntry, then mu of an edgeSocket, then mu of reads or sends. None is held during I/O, or while a link is
+// Locks: mu of the edge, then mu of an edgeEntry, then mu of an edgeSocket, then the lock of reads or sends. None is held during I/O, or while a link is
 // called.
 //
 // Goroutines: for each object with an accepted socket edgeEntry.run, and for a link to another node wireLink.read and wireLink.keepAlive. For
@@ -45,8 +46,8 @@ type edge struct {
 	ctx     context.Context    // of all links; nil before the first socket
 	cancel  context.CancelFunc // likewise
 	closed  bool
-	reads   readBudget // its limit is set with ctx, unless a test has set one
-	sends   sendBudget // likewise
+	reads   *budget.Budget // set with ctx, unless a test has set one
+	sends   sendBudget     // its limit is set likewise
 
 	handshakes      atomic.Int64  // bytes beyond freeHandshake of each
 	handshakesLimit int64         // set with ctx, likewise
@@ -59,8 +60,6 @@ type edgeEntry struct {
 	rt   *router
 	id   dohost.ID
 	wake chan struct{} // holds a hint for run: an input, an output, or the end of a socket
-
-	reads objectReads // guarded by the budget
 
 	// mu guards the rest, and the fields of the sockets that edgeSocket lists.
 	mu         sync.Mutex
@@ -119,7 +118,7 @@ func (d *edge) register(rt *router, id dohost.ID, r *http.Request) (*edgeSocket,
 	if d.ctx == nil {
 		d.ctx, d.cancel = context.WithCancel(noValues{ctx})
 		d.entries = map[dohost.ID]*edgeEntry{}
-		d.reads.limit = cmp.Or(d.reads.limit, readLimit(rt.o.MaxFrame))
+		d.reads = cmp.Or(d.reads, newReads(rt.o.MaxFrame))
 		d.handshakesLimit = cmp.Or(d.handshakesLimit, maxAllHandshakes)
 		d.sends.limit, d.sends.sockets = cmp.Or(d.sends.limit, maxSends), map[*edgeSocket]struct{}{}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/budget"
 	"github.com/dohost/dohost/internal/sockettest"
 )
 
@@ -69,10 +70,9 @@ func TestEdgeClosesASocketThatIsGoneWhileItOpens(t *testing.T) {
 func TestEdgeBoundsTheFramesOfAllClients(t *testing.T) {
 	withEdge(t, false, accepts, func(t *edgeTest) {
 		t.owner.silent = true
+		reads := budget.New(3 << 20)
+		t.edge.edge.reads = reads
 		first := t.dial()
-		t.edge.edge.mu.Lock()
-		t.edge.edge.reads.limit = 3 << 20
-		t.edge.edge.mu.Unlock()
 		frame := strings.Repeat("x", 400<<10)
 		t.write(first, frame)
 		t.write(first, frame)
@@ -82,13 +82,7 @@ func TestEdgeBoundsTheFramesOfAllClients(t *testing.T) {
 		small := t.dial()
 		t.write(small, "small")
 		t.wantClosed(other, 1013)
-		reads := &t.edge.edge.reads
-		used := func() int64 {
-			reads.mu.Lock()
-			defer reads.mu.Unlock()
-			return reads.used
-		}
-		if n := used(); n != int64(2*(len(frame)+inputOverhead)-freeBytes) {
+		if n := reads.Usage().Used; n != int64(2*(len(frame)+inputOverhead)-budget.Free) {
 			t.Errorf("%d bytes are counted", n)
 		}
 		for _, c := range []*websocket.Conn{first, small} {
@@ -99,7 +93,7 @@ func TestEdgeBoundsTheFramesOfAllClients(t *testing.T) {
 		t.owner.current.endLocked()
 		t.owner.mu.Unlock()
 		time.Sleep(10 * time.Second)
-		if n := used(); n != 0 {
+		if n := reads.Usage().Used; n != 0 {
 			t.Errorf("%d bytes are counted after the end of all", n)
 		}
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/budget"
 	"github.com/dohost/dohost/internal/sockettest"
 )
 
@@ -98,13 +99,9 @@ func TestEdgeBoundsSmallFramesOfAllClients(t *testing.T) {
 	withEdge(t, false, accepts, func(t *edgeTest) {
 		const limit, clients = 256 << 10, 4
 		t.owner.silent = true
+		t.edge.edge.reads = budget.New(limit)
 		for i := range clients {
 			c := t.dial()
-			if i == 0 {
-				t.edge.edge.mu.Lock()
-				t.edge.edge.reads.limit = limit
-				t.edge.edge.mu.Unlock()
-			}
 			go func() {
 				for range 200 {
 					if c.Write(t.Context(), websocket.MessageText, []byte(strings.Repeat("x", 4000/(i+1)))) != nil {
@@ -123,7 +120,7 @@ func TestEdgeBoundsSmallFramesOfAllClients(t *testing.T) {
 		for _, s := range e.sockets {
 			bytes += s.unacked
 		}
-		if bytes < limit/3 || bytes > limit/2+clients*freeBytes { // half of the limit is for other objects
+		if bytes < limit/3 || bytes > limit/2+clients*budget.Free { // half of the limit is for other objects
 			t.Errorf("the edge keeps %d bytes of frames", bytes)
 		}
 	})

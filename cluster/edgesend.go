@@ -13,7 +13,8 @@ import (
 // The bounds of the frames that wait for all clients of an edge together.
 const (
 	maxSends  = 256 << 20
-	sendSpare = 16 // beyond maxSends, the edge frees this fraction of it
+	sendSpare = 16      // beyond maxSends, the edge frees this fraction of it
+	keptFrame = 4 << 10 // bytes of a frame that an evicted client may still get
 )
 
 // sendBudget counts the bytes of frames that wait for clients. Beyond the limit, it closes the clients that read slowest: those with
@@ -116,7 +117,7 @@ func (s *edgeSocket) evict() (kept int64) {
 		return 0
 	}
 	s.evicted = true
-	s.overflowLocked(freeBytes)
+	s.overflowLocked(keptFrame)
 	s.startWriterLocked()
 	return int64(s.unsent)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/budget"
 )
 
 // The bounds of a client's connection: the same as in internal/socket.
@@ -39,7 +40,7 @@ type edgeSocket struct {
 	cut   chan struct{} // closed when the connection is aborted or closed
 	once  sync.Once     // closes cut
 
-	reads clientReads // guarded by the budget
+	reads *budget.Lease // taken and lowered with the mu of the entry
 
 	// Guarded by the mu of the entry.
 	opening   bool                // the client's handshake is not answered
@@ -54,7 +55,7 @@ type edgeSocket struct {
 	unacked   int                 // bytes of inputs
 	inFlight  int                 // bytes of inputs that the link has delivered
 	buffer    int                 // bytes of the frame that is being read
-	charged   int64               // that reads has, or waits for
+	charged   int64               // size that reads has, or waits for
 	tries     int                 // links over which inputs[0] was delivered
 
 	// mu guards the rest. Only sendBudget.mu is taken while it is held, and it is not held during I/O.
@@ -78,7 +79,7 @@ type edgeSocket struct {
 func newEdgeSocket(e *edgeEntry, number uint64, handshake *http.Request, size int) *edgeSocket {
 	return &edgeSocket{
 		entry: e, number: number, handshake: handshake, size: size, opening: true, next: 1,
-		space: make(chan struct{}, 1), cut: make(chan struct{}),
+		space: make(chan struct{}, 1), cut: make(chan struct{}), reads: e.edge.reads.Lease(budget.Object(e.id)), charged: budget.Free,
 	}
 }
 
