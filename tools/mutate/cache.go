@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"strings"
+	"sync"
 )
 
 //go:embed equivalent.txt
@@ -34,14 +36,16 @@ func equivalents(text string, sites []*site) (map[string]string, error) {
 	return reasons, nil
 }
 
-// cache keeps results in a file, so that a run can be continued.
+// cache keeps results in a file, so that a run can be continued. The methods get and put may be
+// called from any goroutine.
 type cache struct {
-	file    *os.File // nil if no file was requested
+	mu      sync.Mutex // guards the rest
+	file    *os.File   // nil if no file was requested
 	results map[string]result
 }
 
-// openCache reads the results in a file, if it exists.
-func openCache(name string) (*cache, error) {
+// openCache reads the results in a file, if it exists. With again, it forgets the mutations that no test has found.
+func openCache(name string, again bool) (*cache, error) {
 	c := &cache{results: map[string]result{}}
 	if name == "" {
 		return c, nil
@@ -54,6 +58,7 @@ func openCache(name string) (*cache, error) {
 		var r result
 		switch err := lines.Decode(&r); {
 		case errors.Is(err, io.EOF):
+			maps.DeleteFunc(c.results, func(_ string, r result) bool { return again && r.Test == "" })
 			return c, nil
 		case err != nil:
 			return nil, errors.Join(fmt.Errorf("%s: %w", name, err), c.close())
@@ -71,12 +76,16 @@ func (c *cache) close() error {
 
 // get returns the result of a mutation of an unchanged function.
 func (c *cache) get(s *site) (result, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	r, ok := c.results[s.name+" "+s.hash]
 	return r, ok
 }
 
 // put keeps a result.
 func (c *cache) put(r result) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.results[r.Name+" "+r.Hash] = r
 	if c.file == nil {
 		return nil

@@ -35,9 +35,12 @@
 // for the mutations that are left. Each test first runs without a mutation, and must pass; that run
 // shows which mutations the test reaches, and it runs again only with those. A test that fails or
 // hangs finds the mutation. The race detector would find more of the removed locks; it does not run.
+// Scenarios run with one processor, since they decide themselves which goroutine runs, and -workers
+// mutations are tried at the same time.
 //
 // The file of -cache keeps the results, by the name of the mutation and the text of its function.
-// Delete it after a change of the tests. The file equivalent.txt names the mutations that do not
+// Delete it after a change of the tests, or use -again after new ones: then only the mutations that
+// no test has found run again. The file equivalent.txt names the mutations that do not
 // change the behaviour; they do not count, and may be at most 5 % of the sample.
 package main
 
@@ -53,6 +56,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -66,6 +70,8 @@ type settings struct {
 	sample               int
 	seed                 uint64
 	cache                string
+	again                bool
+	workers              int
 	limit                time.Duration
 	minScenarios, minAll float64
 }
@@ -77,6 +83,8 @@ func main() {
 	flag.IntVar(&s.sample, "sample", 500, "try so `many` mutations, drawn by -seed; 0: all")
 	flag.Uint64Var(&s.seed, "seed", 0, "the `number` that draws them")
 	flag.StringVar(&s.cache, "cache", "", "`file` for the results")
+	flag.BoolVar(&s.again, "again", false, "try mutations again that no test has found according to -cache")
+	flag.IntVar(&s.workers, "workers", 2, "try so `many` mutations at the same time")
 	flag.DurationVar(&s.limit, "limit", 90*time.Second, "a test binary that runs longer than this, and than four times its usual `time`, hangs")
 	flag.Float64Var(&s.minScenarios, "min-scenarios", 0, "fail if the scenarios find less than this `percentage`")
 	flag.Float64Var(&s.minAll, "min-all", 0, "fail if all tests find less than this `percentage`")
@@ -161,7 +169,7 @@ func draw(sites []*site, n int, seed uint64) []*site {
 
 // tryAll tries the mutations without a result in the cache, and returns the results of all.
 func tryAll(ctx context.Context, set settings, root, module string, sites []*site) (_ []result, err error) {
-	cached, err := openCache(set.cache)
+	cached, err := openCache(set.cache, set.again)
 	if err != nil {
 		return nil, err
 	}
@@ -184,19 +192,49 @@ func tryAll(ctx context.Context, set settings, root, module string, sites []*sit
 		return nil, err
 	}
 	r := &runner{root: root, dir: dir, overlay: overlay, limit: set.limit, tests: tests}
-	var results []result
-	for i, s := range sites {
+	results := make([]result, len(sites))
+	err = forEach(ctx, len(sites), set.workers, func(ctx context.Context, i int) error {
+		s := sites[i]
 		res, ok := cached.get(s)
 		if !ok {
+			var err error
 			if res, err = r.try(ctx, i+1, s, path.Join(module, s.pkg)); err != nil {
-				return nil, err
+				return err
 			}
 			fmt.Fprintf(os.Stderr, "%s: %s %s (%.0f s)\n", res.Name, res.Verdict, res.Test, res.Seconds)
 			if err := cached.put(res); err != nil {
-				return nil, err
+				return err
 			}
 		}
-		results = append(results, res)
+		results[i] = res
+		return nil
+	})
+	return results, err
+}
+
+// forEach calls f for the numbers from 0 to n-1 on so many workers, until a call fails, and waits
+// for them. It returns the first error.
+func forEach(ctx context.Context, n, workers int, f func(ctx context.Context, i int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	numbers := make(chan int)
+	var running sync.WaitGroup
+	for range workers {
+		running.Go(func() {
+			for i := range numbers {
+				if err := f(ctx, i); err != nil {
+					cancel(err) // a later call has no effect
+				}
+			}
+		})
 	}
-	return results, nil
+	for i := 0; i < n && ctx.Err() == nil; i++ {
+		select {
+		case numbers <- i:
+		case <-ctx.Done():
+		}
+	}
+	close(numbers)
+	running.Wait()
+	return context.Cause(ctx)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -208,7 +210,7 @@ func TestNameOfFailedTest(t *testing.T) {
 func TestCacheContinues(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "cache")
 	for i, s := range []*site{{name: "a", hash: "1"}, {name: "a", hash: "2"}} {
-		c, err := openCache(name)
+		c, err := openCache(name, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -222,7 +224,7 @@ func TestCacheContinues(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	c, err := openCache(name)
+	c, err := openCache(name, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,6 +232,51 @@ func TestCacheContinues(t *testing.T) {
 	for _, hash := range []string{"1", "2"} {
 		if r, ok := c.get(&site{name: "a", hash: hash}); !ok || r.Verdict != survived {
 			t.Errorf("hash %s: %v, %v", hash, r, ok)
+		}
+	}
+}
+
+func TestCacheForgetsSurvivors(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "cache")
+	sites := []*site{{name: "a", hash: "1"}, {name: "b", hash: "2"}}
+	for _, again := range []bool{false, true} {
+		c, err := openCache(name, again)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.close()
+		if !again {
+			for i, test := range []string{"", "TestB"} {
+				if err := c.put(result{Name: sites[i].name, Hash: sites[i].hash, Test: test}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for i, s := range sites {
+			if _, ok := c.get(s); ok == (again && i == 0) {
+				t.Errorf("again %t: mutation %s is known: %t", again, s.name, ok)
+			}
+		}
+	}
+}
+
+func TestForEachEndsAtAnError(t *testing.T) {
+	failure := errors.New("failure")
+	for workers := 1; workers <= 3; workers++ {
+		var calls atomic.Int32
+		err := forEach(t.Context(), 1000, workers, func(ctx context.Context, i int) error {
+			calls.Add(1)
+			if i == 2 {
+				return failure
+			}
+			if i > 2 {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		})
+		if n := int(calls.Load()); err != failure || n < 3 || n > 3+workers {
+			t.Errorf("%d workers: %v after %d calls", workers, err, n)
 		}
 	}
 }
@@ -271,12 +318,16 @@ func TestSum(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &runner{root: root, dir: dir, overlay: overlay, limit: time.Minute, tests: packages}
+	results := make([]result, len(sites))
+	err = forEach(t.Context(), len(sites), 3, func(ctx context.Context, i int) (err error) {
+		results[i], err = r.try(ctx, i+1, sites[i], "example.com/sample")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	var got []string
-	for i, s := range sites {
-		res, err := r.try(t.Context(), i+1, s, "example.com/sample")
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, res := range results {
 		if res.Verdict != unreached {
 			got = append(got, strings.TrimPrefix(res.Name, "sample.go:")+" "+res.Verdict+" "+res.Test)
 		}

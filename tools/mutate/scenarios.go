@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/tools/go/packages"
@@ -19,8 +20,11 @@ type testPackage struct {
 	dir       string
 	scenarios []string // the tests that end a run at many points
 	args      []string // of the binary
-	binary    string   // "" until it is built
-	tests     []*test  // as the binary lists them
+
+	// mu is held while the binary is built and runs without a mutation, which writes the rest.
+	mu     sync.Mutex
+	binary string  // "" until it is built
+	tests  []*test // as the binary lists them
 }
 
 // test is a test, an example or a fuzz test with its seeds.

@@ -42,8 +42,9 @@ type runner struct {
 // plan is the tests of a package that reach a mutation.
 type plan struct {
 	*testPackage
-	names []string
-	took  time.Duration // in the baseline
+	scenario bool // the tests are scenarios
+	names    []string
+	took     time.Duration // in the baseline
 }
 
 // try runs the tests until one finds mutation id: the scenarios, then the other tests; those of
@@ -87,7 +88,7 @@ func (r *runner) plans(ctx context.Context, id int, scenario bool, in func(*test
 		if err := r.baseline(ctx, pkg, scenario); err != nil {
 			return nil, err
 		}
-		p := plan{testPackage: pkg}
+		p := plan{testPackage: pkg, scenario: scenario}
 		for _, t := range pkg.tests {
 			if t.scenario == scenario && t.reached[id] {
 				p.names, p.took = append(p.names, t.name), p.took+t.took
@@ -129,6 +130,8 @@ func (r *runner) baseline(ctx context.Context, p *testPackage, scenario bool) er
 	if scenario && len(p.scenarios) == 0 {
 		return nil
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.binary == "" {
 		if err := r.build(ctx, p); err != nil {
 			return err
@@ -139,12 +142,12 @@ func (r *runner) baseline(ctx context.Context, p *testPackage, scenario bool) er
 		if t.scenario != scenario || t.reached != nil {
 			continue
 		}
-		list := filepath.Join(r.dir, "reached")
+		list := p.binary + ".reached"
 		if err := os.WriteFile(list, nil, 0o666); err != nil {
 			return err
 		}
 		begun := time.Now()
-		failed, err := r.run(ctx, plan{testPackage: p, names: []string{t.name}}, 10*time.Minute, "DOHOST_MUTANT_REACHED="+list)
+		failed, err := r.run(ctx, plan{testPackage: p, scenario: scenario, names: []string{t.name}}, 10*time.Minute, "DOHOST_MUTANT_REACHED="+list)
 		if err != nil {
 			return err
 		}
@@ -175,6 +178,9 @@ func (r *runner) run(ctx context.Context, p plan, limit time.Duration, env strin
 	defer cancel()
 	pattern := "-test.run=^(" + strings.Join(p.names, "|") + ")$"
 	args := append([]string{pattern, "-test.failfast", "-test.timeout=" + limit.String()}, p.args...)
+	if p.scenario {
+		args = append(args, "-test.cpu=1")
+	}
 	cmd := exec.CommandContext(limited, p.binary, args...)
 	// Go commands of the tests use the mutations. Vet cannot read a package of the overlay alone.
 	cmd.Dir, cmd.Env = p.dir, environment(env, "GOFLAGS="+os.Getenv("GOFLAGS")+" -vet=off -overlay="+r.overlay)
