@@ -39,18 +39,20 @@
 // mutations are tried at the same time.
 //
 // The file of -cache keeps the results, by the name of the mutation and the text of its function.
+// results.jsonl has the results of the sample with -seed 1.
 // Delete it after a change of the tests, or use -again after new ones: then only the mutations that
 // no test has found run again. The file equivalent.txt names the mutations that do not
 // change the behaviour; they do not count, and may be at most 5 % of the sample.
 package main
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"flag"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"os"
 	"os/signal"
 	"path"
@@ -81,7 +83,7 @@ func main() {
 	flag.StringVar(&s.root, "root", "..", "`folder` of the module")
 	flag.BoolVar(&s.list, "list", false, "print all mutations, and run nothing")
 	flag.IntVar(&s.sample, "sample", 500, "try so `many` mutations, drawn by -seed; 0: all")
-	flag.Uint64Var(&s.seed, "seed", 0, "the `number` that draws them")
+	flag.Uint64Var(&s.seed, "seed", 0, "the `number` that draws them: a larger sample has most mutations of a smaller one")
 	flag.StringVar(&s.cache, "cache", "", "`file` for the results")
 	flag.BoolVar(&s.again, "again", false, "try mutations again that no test has found according to -cache")
 	flag.IntVar(&s.workers, "workers", 2, "try so `many` mutations at the same time")
@@ -141,30 +143,31 @@ func run(ctx context.Context, set settings) error {
 	return nil
 }
 
-// draw returns n sites in their order, from each package in proportion to its sites.
+// draw returns n sites in their order, from each package in proportion to its sites. Whether a site is
+// drawn depends on its name and the seed: most of a sample remains after a change of the sources, and a larger
+// sample contains most of a smaller one.
 func draw(sites []*site, n int, seed uint64) []*site {
-	byPackage := map[string][]int{}
-	for i, s := range sites {
-		byPackage[s.pkg] = append(byPackage[s.pkg], i)
+	byPackage := map[string][]*site{}
+	for _, s := range sites {
+		byPackage[s.pkg] = append(byPackage[s.pkg], s)
 	}
-	// A position in a sequence of shuffled packages, every len/n, gives each its share.
-	random := rand.New(rand.NewPCG(seed, 0))
-	var sequence []int
+	drawn, before := map[*site]bool{}, 0
 	for _, pkg := range slices.Sorted(maps.Keys(byPackage)) {
 		of := byPackage[pkg]
-		random.Shuffle(len(of), func(i, j int) { of[i], of[j] = of[j], of[i] })
-		sequence = append(sequence, of...)
+		slices.SortFunc(of, func(a, b *site) int { return bytes.Compare(a.rank(seed), b.rank(seed)) })
+		after := before + len(of)
+		for _, s := range of[:after*n/len(sites)-before*n/len(sites)] {
+			drawn[s] = true
+		}
+		before = after
 	}
-	picks := make([]int, n)
-	for i := range picks {
-		picks[i] = sequence[i*len(sequence)/n]
-	}
-	slices.Sort(picks)
-	some := make([]*site, n)
-	for i, pick := range picks {
-		some[i] = sites[pick]
-	}
-	return some
+	return slices.DeleteFunc(slices.Clone(sites), func(s *site) bool { return !drawn[s] })
+}
+
+// rank orders the sites of a package for draw.
+func (s *site) rank(seed uint64) []byte {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s", seed, s.name))
+	return sum[:]
 }
 
 // tryAll tries the mutations without a result in the cache, and returns the results of all.

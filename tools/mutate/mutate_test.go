@@ -180,6 +180,29 @@ func TestDrawTakesEachPackageInProportion(t *testing.T) {
 	}
 }
 
+// TestDrawChangesLittle draws a larger sample, and one after a change of the sources.
+func TestDrawChangesLittle(t *testing.T) {
+	var sites []*site
+	for i := range 1000 {
+		sites = append(sites, &site{name: strconv.Itoa(i), pkg: strconv.Itoa(i % 7)})
+	}
+	some := draw(sites, 100, 1)
+	for what, others := range map[string][]*site{
+		"a larger sample":   draw(sites, 150, 1),
+		"10 sites are gone": draw(sites[10:], 100, 1),
+	} {
+		same := 0
+		for _, s := range some {
+			if slices.Contains(others, s) {
+				same++
+			}
+		}
+		if same < 90 {
+			t.Errorf("%s: %d of %d are the same", what, same, len(some))
+		}
+	}
+}
+
 func TestEquivalentsNameMutations(t *testing.T) {
 	sites := []*site{{name: "a.go:f:drop:0"}}
 	got, err := equivalents("# why\n\na.go:f:drop:0 it is a hint\n", sites)
