@@ -50,7 +50,7 @@ func newPoolProcesses(t *testing.T, program, options string) *poolProcesses {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &poolProcesses{t: t, program: program, at: l.Addr().String(), dir: t.TempDir(), options: options, running: map[string]*exec.Cmd{}}
+	p := &poolProcesses{t: t, program: program, at: l.Addr().String(), dir: t.TempDir(), options: options, pause: 5 * time.Millisecond, running: map[string]*exec.Cmd{}}
 	l.Close() // its port is free for the host
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	p.client = &pool.Client{URL: "http://" + p.at + "/objects/pool/build"}
