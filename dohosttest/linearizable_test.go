@@ -106,7 +106,7 @@ func counting(m manner) *Workload[int, add, int] {
 			}
 			return n, err
 		},
-		Runs: 60,
+		Runs: rounds(60),
 	}
 }
 
@@ -183,7 +183,7 @@ func TestLinearizableFindsBrokenObjects(t *testing.T) {
 func TestLinearizableOfOneClient(t *testing.T) {
 	programs := func(m manner) *Workload[int, add, int] {
 		w := counting(m)
-		w.Clients, w.Calls, w.Runs = 1, 100, 20
+		w.Clients, w.Calls, w.Runs = 1, 100, rounds(20)
 		return w
 	}
 	Linearizable(t, *programs(immediate))
@@ -204,7 +204,7 @@ func TestLinearizableRejectsVacuousWorkloads(t *testing.T) {
 		change func(w *Workload[int, add, int])
 		want   string
 	}{
-		"nothing ends":     {func(w *Workload[int, add, int]) { w.Chance = 1e-9 }, "none of 60 runs was interrupted"},
+		"nothing ends":     {func(w *Workload[int, add, int]) { w.Chance = 1e-9 }, fmt.Sprintf("none of %d runs was interrupted", rounds(60))},
 		"an object each":   {func(w *Workload[int, add, int]) { w.Draw = strangers }, "no two calls of one object overlapped"},
 		"one answer":       {func(w *Workload[int, add, int]) { w.Draw = nothing }, "every answer was 0"},
 		"no constructor":   {func(w *Workload[int, add, int]) { w.Classes = noSums() }, "the object ended its own incarnation; if that is intended, Do must return it in Out: dohost: Add sum/"},

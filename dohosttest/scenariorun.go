@@ -20,7 +20,7 @@ import (
 )
 
 // maxSteps is the number of steps after which a run is given up.
-const maxSteps = 1 << 18
+var maxSteps = 1 << 18
 
 // scenarioRun is one run of a scenario, in one bubble. Fields without a note belong to the code
 // at a standstill: the scheduler, or the test before the scheduler starts and after it has
@@ -35,7 +35,6 @@ type scenarioRun struct {
 	order     order
 	targets   []interruption // the stack is recorded at points like these
 	moved     *atomic.Int64
-	maxSteps  int
 
 	t       *testing.T // of the bubble
 	sched   *scheduler
@@ -94,9 +93,6 @@ type interruption struct {
 func (w *scenarioRun) runInBubble(t *testing.T, f func(ctx context.Context, h *Host) error) error {
 	if w.moved == nil {
 		w.moved = new(atomic.Int64)
-	}
-	if w.maxSteps == 0 {
-		w.maxSteps = maxSteps
 	}
 	var err error
 	bad := bubble(t, w.moved, func(t *testing.T) {
@@ -176,7 +172,7 @@ func (w *scenarioRun) visit(g *stepRequest) eviction.EndMode {
 	if g.proc.ended || g.proc.fenced {
 		return eviction.EndNone
 	}
-	if w.steps++; w.steps > w.maxSteps && w.failed == nil {
+	if w.steps++; w.steps > maxSteps && w.failed == nil {
 		w.fail(fmt.Errorf("the run does not end: %d steps, the last of them at %s of %v", w.steps, at.Place, at.ID))
 		w.end(false)
 		return eviction.EndNone
