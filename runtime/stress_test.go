@@ -21,7 +21,7 @@ import (
 
 // The random runs of this file take more seeds with -args -stress-seeds=n; .ci/run does that.
 var (
-	stressSeeds = flag.Int("stress-seeds", 2, "number of random runs of each stress test")
+	stressSeeds = flag.Int("stress-seeds", 1, "number of random runs of each stress test")
 	stressFirst = flag.Uint64("stress-first", 1, "seed of the first of them")
 )
 
