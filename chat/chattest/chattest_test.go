@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"regexp"
 	"runtime/debug"
@@ -19,11 +20,15 @@ import (
 	"github.com/dohost/dohost/chat/chattest"
 	"github.com/dohost/dohost/dohosttest"
 	"github.com/dohost/dohost/internal/pointtest"
+	"github.com/dohost/dohost/internal/policytest"
 	"github.com/dohost/dohost/ledger"
 )
 
 func TestMain(m *testing.M) {
 	debug.SetGCPercent(400) // simulations leave much garbage, and little else
+	if flag.Parse(); !pointtest.Full() {
+		policytest.Sample = 120
+	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -18,6 +18,10 @@ import (
 	"github.com/dohost/dohost/ledger"
 )
 
+// Sample, if not zero, bounds the runs of a Subject at all places: see [dohosttest.Scenario]. The tests of the kits set it, before
+// their first test.
+var Sample int
+
 // Subject is a kind or a tool with a declared policy. Call and Find may be called from any goroutine.
 type Subject struct {
 	Name    string // such as: tool "charge"
@@ -83,6 +87,9 @@ func (s *Subject) Explore(t *testing.T) (failures []string, summary string) {
 	}
 	sc := dohosttest.Scenario{
 		Classes: []dohost.Class{s.Class}, Run: s.Run, Check: s.check, Reset: s.reset, Places: s.Places, SettleTime: s.SettleTime,
+	}
+	if s.Places == nil {
+		sc.Sample = Sample
 	}
 	if fake, ok := s.Service.(*dohosttest.FakeService); ok {
 		sc.Services = append(sc.Services, fake) // for the log

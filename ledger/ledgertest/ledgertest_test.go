@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"flag"
 	"fmt"
 	"regexp"
 	"runtime/debug"
@@ -14,12 +15,17 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/pointtest"
+	"github.com/dohost/dohost/internal/policytest"
 	"github.com/dohost/dohost/ledger"
 	"github.com/dohost/dohost/ledger/ledgertest"
 )
 
 func TestMain(m *testing.M) {
 	debug.SetGCPercent(400) // simulations leave much garbage, and little else
+	if flag.Parse(); !pointtest.Full() {
+		policytest.Sample = 100
+	}
 	goleak.VerifyTestMain(m)
 }
 
