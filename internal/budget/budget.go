@@ -1,20 +1,21 @@
 // Package budget bounds the bytes that the frames and the request bodies of all clients occupy together. It divides them
 // among the objects that the clients use, and the bytes of an object among its clients.
 //
-// A [Lease] has the bytes of a frame or a body, of a client, for an object. It gets more bytes only if then
+// A [Lease] has the bytes of one frame or body that a client sends to an object. A lease gets more bytes only if afterwards
 //
 //	bytes of all leases + bytes of the leases of its object + bytes of the leases of its client <= limit
 //
-// So the leases of an object that keeps all frames have at most half of the limit, and the leases of n such objects n/(n+1)
-// of it: there are always bytes for other objects. The leases of one client have at most a third of the limit, so a lease larger
-// than that, see [Budget.Largest], never gets its bytes.
+// So the leases of one object have at most half of the limit, and the leases of n objects n/(n+1) of it: there are always
+// bytes for other objects. The leases of one client have at most a third of the limit, so a lease larger than
+// [Budget.Largest] never gets its bytes.
 //
-// If the bytes are not there, a client waits, for at most [Wait]. So clients that wait for each other cannot deadlock: the
-// wait ends, and a client that gives up releases its own bytes. Of the clients that wait, those with the smallest need get
-// bytes first, and of equal ones the oldest: a large lease may wait in vain while smaller ones get their bytes.
+// If the bytes are not available, a client waits for at most [Wait]. So clients that wait for each other cannot deadlock:
+// the wait ends, and a client that gives up releases its own bytes. The need of a client is the left side of the rule after
+// its wait. The client with the smallest need gets bytes first; of equal needs, the oldest wait ends first. So a large lease
+// may wait in vain while smaller ones get their bytes.
 //
-// The names of objects come from clients, so a budget has no memory of them: it has an entry for an object only while the
-// leases of the object have bytes, or wait.
+// Clients choose the names of objects, so a budget has an entry for an object only while leases of the object have bytes
+// or wait.
 package budget
 
 import (
@@ -28,7 +29,7 @@ import (
 // budget. The number of connections bounds their sum.
 const Free = 4 << 10
 
-// Wait is how long a client waits for bytes.
+// Wait is the longest time that a client waits for bytes.
 const Wait = 10 * time.Second
 
 // ErrExhausted reports that the bytes were not available within Wait.
@@ -47,12 +48,12 @@ type Budget struct {
 	mu      sync.Mutex // guards the rest, all groups, and all clients with their leases; no lock is taken while it is held
 	used    int64
 	refused uint64
-	groups  map[Object]*group // those with bytes, or with clients that wait, unless the object is unknown
-	waiting waitHeap[*group]  // those with clients that wait
-	waits   uint64            // that have begun
+	groups  map[Object]*group // groups with bytes or with clients that wait; unknown objects are not in it
+	waiting waitHeap[*group]  // groups with clients that wait
+	waits   uint64            // the number of waits that have begun
 }
 
-// Object names an object. The zero Object is an unknown one: each client has an unknown object of its own.
+// Object names an object. The zero Object is unknown, and counts as a different object for each client.
 type Object struct{ Class, Name string }
 
 // group has the bytes of the clients of an object.
@@ -70,10 +71,10 @@ type client struct {
 	used   int64
 	first  Lease
 
-	// Of the wait; one lease at a time waits.
-	ready  chan struct{} // closed when the wait ends with the bytes, or without need of them; nil if no lease waits
+	// The wait; at most one lease of the client waits.
+	ready  chan struct{} // closed when the wait ends; nil if no lease waits
 	waiter *Lease
-	more   int64  // bytes that it waits for
+	more   int64  // the bytes that waiter waits for
 	since  uint64 // the number of the wait
 	at     int    // the index in group.waiting
 }
@@ -88,7 +89,7 @@ func (b *Budget) Usage() Usage {
 	return Usage{Used: b.used, Limit: b.limit, Refused: b.refused}
 }
 
-// Largest returns the size of the largest lease that an otherwise unused budget has the bytes for.
+// Largest returns the largest size of a lease. A lease gets so many bytes only if the budget is otherwise unused.
 func (b *Budget) Largest() int64 { return b.limit/3 + Free }
 
 // refuse counts a lease that is too large.
@@ -98,7 +99,7 @@ func (b *Budget) refuse() {
 	b.refused++
 }
 
-// joinLocked sets the group of a client.
+// joinLocked sets the group of a client that has none.
 func (b *Budget) joinLocked(c *client) {
 	if c.group != nil {
 		return
@@ -112,7 +113,7 @@ func (b *Budget) joinLocked(c *client) {
 	}
 }
 
-// leaveLocked is called when the client may have no bytes and no wait any more.
+// leaveLocked removes a client from its group if the client has no bytes and does not wait.
 func (b *Budget) leaveLocked(c *client) {
 	if c.group == nil || c.used > 0 || c.ready != nil {
 		return
@@ -123,7 +124,7 @@ func (b *Budget) leaveLocked(c *client) {
 	c.group = nil
 }
 
-// addLocked changes the bytes of a lease of a client with a group.
+// addLocked adds n bytes, which may be negative, to a lease. Its client has a group.
 func (b *Budget) addLocked(l *Lease, n int64) {
 	c := l.of
 	b.used += n
@@ -133,7 +134,7 @@ func (b *Budget) addLocked(l *Lease, n int64) {
 	b.orderLocked(c)
 }
 
-// orderLocked is called when the needs of a client and its group may have changed.
+// orderLocked moves a client and its group to their places in the heaps after a change of their needs.
 func (b *Budget) orderLocked(c *client) {
 	if c.ready != nil {
 		heap.Fix(&c.group.waiting, c.at)
@@ -166,14 +167,14 @@ func (b *Budget) endWaitLocked(c *client) {
 	b.orderLocked(c)
 }
 
-// grantLocked ends the waits of clients that can get their bytes. It is called when there are more bytes or smaller needs.
+// grantLocked ends the waits of clients that can get their bytes. Callers have returned bytes or lowered a need.
 func (b *Budget) grantLocked() {
 	for len(b.waiting) > 0 {
 		if need, _ := b.waiting[0].need(); b.used+need > b.limit {
 			return
 		}
 		c := b.waiting[0].waiting[0]
-		b.addLocked(c.waiter, c.more) // before the end of the wait: then Reserve reads the bytes without the lock
+		b.addLocked(c.waiter, c.more) // before the end of the wait, after which Reserve reads l.held without the lock
 		b.endWaitLocked(c)
 	}
 }

@@ -32,9 +32,9 @@ func TestLeaseCountsOnlyBytesAboveFree(t *testing.T) {
 	none.Release()
 }
 
-// TestReserveIsGivenToTheSmallestNeedFirst has leases that wait, two of them for the same number of bytes, and one for another
-// object. The largest of the first object begins to wait first.
-func TestReserveIsGivenToTheSmallestNeedFirst(t *testing.T) {
+// TestSmallestNeedGetsBytesFirst has leases that wait, two of them for the same number of bytes, and one of another object.
+// The largest lease of the first object begins to wait first.
+func TestSmallestNeedGetsBytesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(300)
 		holder := b.Lease(first)
@@ -73,7 +73,7 @@ func TestReserveIsGivenToTheSmallestNeedFirst(t *testing.T) {
 	})
 }
 
-// TestReserveDoesNotDeadlock has two holders that each wait for the bytes of the other.
+// TestReserveDoesNotDeadlock has two leases that each wait for the bytes of the other.
 func TestReserveDoesNotDeadlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(300)
@@ -124,8 +124,8 @@ func TestReserveEndsWithQuit(t *testing.T) {
 	})
 }
 
-// TestLeasesOfAnObjectHaveAtMostHalfOfTheBudget has many clients of an object that release nothing: lease by lease, until
-// each waits. A lease for another object, and one for an unknown object, do not wait.
+// TestLeasesOfAnObjectHaveAtMostHalfOfTheBudget has 100 clients of one object that release nothing. The first ones get nearly
+// half of the budget, and the others wait. A lease of another object and leases of unknown objects do not wait.
 func TestLeasesOfAnObjectHaveAtMostHalfOfTheBudget(t *testing.T) {
 	b := New(1000)
 	for range 100 {
@@ -144,8 +144,8 @@ func TestLeasesOfAnObjectHaveAtMostHalfOfTheBudget(t *testing.T) {
 	}
 }
 
-// TestLeasesOfAClientHaveAtMostAThirdOfTheBudget moves the bytes of a lease, as often as there are bytes. Another client of
-// the object does not wait, and the client gets bytes again when one of its leases is released, although another one waits.
+// TestLeasesOfAClientHaveAtMostAThirdOfTheBudget takes and moves bytes until the client waits. Another client of the object
+// does not wait. The first client gets its bytes when enough of its moved leases are released.
 func TestLeasesOfAClientHaveAtMostAThirdOfTheBudget(t *testing.T) {
 	b := New(300)
 	l := b.Lease(first)
@@ -180,8 +180,8 @@ func TestLeasesOfAClientHaveAtMostAThirdOfTheBudget(t *testing.T) {
 	}
 }
 
-// TestLowerEndsAWait lowers the size of a lease that waits: the budget has bytes only for the second size, and the lease has those for
-// the third already.
+// TestLowerEndsAWait lowers the size of a lease that waits. The budget does not have the bytes for the first size, and has them for
+// the second. The third size is below the bytes of the lease.
 func TestLowerEndsAWait(t *testing.T) {
 	b := New(300)
 	holder, l := b.Lease(first), b.Lease(second)

@@ -4,12 +4,14 @@ import "time"
 
 // Lease is the share of a frame or a body. A nil *Lease counts nothing.
 //
-// Reserve, Move and Release are for one goroutine at a time. An owner that must not wait while it holds a lock, or that needs
-// fewer bytes while it waits, uses Take, Wait and Lower instead: any goroutine may call Lower, and Take while no Wait runs.
-// The leases that Move makes belong to the same client. At most one lease of a client waits.
+// Reserve, Move and Release are for one goroutine at a time. An owner that must not wait while it holds a lock, or that may
+// need fewer bytes during a wait, uses Take, Wait and Lower instead: any goroutine may call Lower, and Take while no Wait runs.
+// The leases that Move makes belong to the same client. At most one lease of a client may wait at a time.
 type Lease struct {
-	of   *client
-	held int64 // changed with Budget.mu; Reserve and Release read it without, since only their goroutine changes it then
+	of *client
+	// held is changed with Budget.mu, or by Move. Reserve, Move and Release read it without the lock, since only their
+	// goroutine changes it then.
+	held int64
 }
 
 // Lease returns the first lease of a new client of an object, without bytes.
@@ -20,7 +22,7 @@ func (b *Budget) Lease(o Object) *Lease {
 }
 
 // Reserve makes the lease cover size bytes in all; Free of these are not counted. It waits if need be, until quit is
-// closed or Wait is over. It does not wait for more than Largest.
+// closed or the time Wait is over. For more than Largest it fails immediately.
 //
 // Errors: ErrExhausted.
 func (l *Lease) Reserve(quit <-chan struct{}, size int64) error {
@@ -38,8 +40,8 @@ func (l *Lease) Reserve(quit <-chan struct{}, size int64) error {
 	return l.Wait(ready, quit)
 }
 
-// Take makes the lease cover size bytes in all, and returns nil, or it begins a wait, which the caller must pass to Wait.
-// It never blocks for long.
+// Take makes the lease cover size bytes in all, and returns nil. If the bytes are not available, Take begins a wait and
+// returns without them: the caller must pass ready to Wait.
 func (l *Lease) Take(size int64) (ready <-chan struct{}) {
 	c := l.of
 	b := c.budget
@@ -58,7 +60,8 @@ func (l *Lease) Take(size int64) (ready <-chan struct{}) {
 	return c.ready
 }
 
-// Wait waits for the bytes of a Take, until quit is closed or Wait is over. After an error the lease has its former bytes.
+// Wait waits for the bytes of a Take, until quit is closed or the time Wait is over. After an error the lease keeps the
+// bytes that it had.
 //
 // Errors: ErrExhausted.
 func (l *Lease) Wait(ready, quit <-chan struct{}) error {
@@ -74,17 +77,17 @@ func (l *Lease) Wait(ready, quit <-chan struct{}) error {
 	b := c.budget
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if c.ready == nil { // the bytes came at that moment
+	if c.ready == nil { // the wait ended at the same moment, with the bytes or by Lower
 		return nil
 	}
-	b.endWaitLocked(c) // the needs of the others are the same as before
+	b.endWaitLocked(c) // without grantLocked: the needs of the others are the same as before
 	b.leaveLocked(c)
 	b.refused++
 	return ErrExhausted
 }
 
-// Lower makes the lease cover only size bytes. If it waits for more, it waits for these only, or its wait ends. The bytes
-// that it returns go to clients that wait.
+// Lower makes the lease cover at most size bytes. If the lease waits for more, it then waits only for these, or its wait
+// ends. The bytes that Lower returns to the budget go to clients that wait.
 func (l *Lease) Lower(size int64) {
 	c := l.of
 	b := c.budget
@@ -122,7 +125,7 @@ func (l *Lease) Release() {
 	}
 }
 
-// Idle reports whether no lease of the lease's client has bytes or waits.
+// Idle reports whether no lease of the client has bytes or waits.
 func (l *Lease) Idle() bool {
 	b := l.of.budget
 	b.mu.Lock()

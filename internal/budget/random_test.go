@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestWaitEndsWhenItsBytesAreFree draws clients that take, move and return bytes: no lease waits while there are bytes for it,
-// and at the end nothing is counted, and no object has an entry.
+// TestWaitEndsWhenItsBytesAreFree draws clients that take, move and return bytes. No lease waits while the budget has its bytes.
+// At the end no bytes are counted, and no object has an entry.
 func TestWaitEndsWhenItsBytesAreFree(t *testing.T) {
 	waits := 0
 	for seed := range uint64(100) {
@@ -45,7 +45,7 @@ func TestWaitEndsWhenItsBytesAreFree(t *testing.T) {
 							l.Lower(Free + held + draw(100))
 						}
 						if ready != nil {
-							_ = l.Wait(ready, quit) // it has its former bytes after an error
+							_ = l.Wait(ready, quit) // after an error it keeps the bytes that it had
 						}
 						late.Stop()
 						time.Sleep(time.Duration(draw(500)) * time.Millisecond)
@@ -84,7 +84,7 @@ func (l *Lease) size() int64 {
 	return l.held
 }
 
-// check compares the sums of the clients of leases with the limit, and returns the number of clients that wait.
+// check compares the sums of the clients' bytes with the limit, and returns the number of clients that wait.
 func (b *Budget) check(t *testing.T, seed uint64, leases []*Lease) (waiting int) {
 	t.Helper()
 	b.mu.Lock()

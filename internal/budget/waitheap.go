@@ -1,17 +1,18 @@
 package budget
 
-// need returns the left side of the rule after the wait that is the first, without the bytes of all leases at present.
+// need returns the left side of the rule of this package after the first wait of the group, less the present bytes of all leases.
 func (g *group) need() (bytes int64, since uint64) {
 	bytes, since = g.waiting[0].need()
 	return g.used + bytes, since
 }
 func (g *group) index() *int { return &g.at }
 
-// need returns the bytes of the client after its wait, and twice the bytes that it waits for: they count for its object and for all, too.
+// need returns the bytes of the client after its wait, plus twice the bytes that it waits for, since these count for its object
+// and for all leases, too.
 func (c *client) need() (bytes int64, since uint64) { return c.used + 3*c.more, c.since }
 func (c *client) index() *int                       { return &c.at }
 
-// waitHeap is a heap.Interface: the smallest need is the first, and of equal ones the oldest.
+// waitHeap is a heap.Interface: the smallest need is the first, and of equal needs the oldest wait.
 type waitHeap[T interface {
 	need() (bytes int64, since uint64)
 	index() *int
