@@ -19,12 +19,12 @@ const (
 	overloadPause = 100 * time.Millisecond
 )
 
-// inputQueue has the inputs of a socket that wait for an event. A goroutine exists while there are any. The queue is in the map
-// until the budget has no bytes of the socket: frames of handlers that have given up the turn count for the client, too.
+// inputQueue has the inputs of a socket that wait for an event. A goroutine exists while there are any. The queue stays in
+// Link.inputs while the socket has bytes of the budget: frames of handlers that have given up the turn count for it, too.
 type inputQueue struct {
 	waiting []*linkInput
 	running bool          // the goroutine exists
-	lease   *budget.Lease // of the next large frame; nil before the first one. Reserve and Move are for the goroutine
+	lease   *budget.Lease // of the next large frame; nil before the first one. Only the goroutine calls Reserve and Move
 }
 
 // Deliver queues an input for the object. The edge bounds the inputs that wait.
@@ -61,7 +61,7 @@ func (l *Link) deliver(in *LinkInput) error {
 	return nil
 }
 
-// removeUnusedLocked removes a queue that is empty, and has no bytes of the budget.
+// removeUnusedLocked removes a queue without inputs and without bytes of the budget.
 func (l *Link) removeUnusedLocked(number uint64, q *inputQueue) {
 	if !q.running && (q.lease == nil || q.lease.Idle()) && l.inputs[number] == q {
 		delete(l.inputs, number)
@@ -97,7 +97,7 @@ type linkInput struct {
 	queue        *inputQueue
 	in           LinkInput
 	invalid      bool
-	lease        atomic.Pointer[budget.Lease] // of the frame; nil for a small one. It is released after a swap for nil
+	lease        atomic.Pointer[budget.Lease] // of the frame; nil for a small frame. Swapped for nil before its release
 	turnReleased chan struct{}
 	once         sync.Once // closes turnReleased
 }
@@ -120,14 +120,14 @@ func (e *linkInput) reserve() bool {
 	return true
 }
 
-// setLease makes the client of a queue.
+// setLease sets the lease of a queue, which makes the socket a client of the budget.
 func (l *Link) setLease(q *inputQueue) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	q.lease = l.table.reads.Lease(budget.Object(l.id))
 }
 
-// release returns the bytes of the frame to the budget.
+// release returns the bytes of the frame to the budget. lease may be nil.
 func (e *linkInput) release(lease *budget.Lease) {
 	if lease == nil {
 		return

@@ -7,9 +7,9 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// TestLinkForgetsSocketsWithoutBytes has a queue with two large frames, which handlers use after the queue is empty, and one with a small
-// frame.
-func TestLinkForgetsSocketsWithoutBytes(t *testing.T) {
+// TestLinkRemovesQueuesWithoutBytes has a queue with two large frames, which handlers use after the queue is empty, and a queue with a
+// small frame.
+func TestLinkRemovesQueuesWithoutBytes(t *testing.T) {
 	l := New(testLimits).NewLink(runtime.ID{Class: "class", Name: "name"}, nil, nil)
 	input := func(number uint64, size int) *linkInput {
 		q := l.inputs[number]
@@ -33,7 +33,7 @@ func TestLinkForgetsSocketsWithoutBytes(t *testing.T) {
 	}
 	for i, e := range []*linkInput{second, first} {
 		if l.inputs[1] != e.queue {
-			t.Errorf("the link has forgotten a client with %d frames", 2-i)
+			t.Errorf("the link has removed a queue with %d frames in use", 2-i)
 		}
 		e.release(e.lease.Swap(nil))
 	}
