@@ -40,7 +40,7 @@ const (
 type Callee interface {
 	// AnswerCall runs a call, or finds its stored answer.
 	AnswerCall(ctx context.Context, c *dohost.RemoteCall) []byte
-	// ReadCall reads the argument of a call of an object within the read budget. release is not nil.
+	// ReadCall reads the argument of a call to the object id within the read budget. release is not nil.
 	ReadCall(r *http.Request, id dohost.ID) (ctx context.Context, argument []byte, release func(), err error)
 	// WriteBody writes an answer within the send budget.
 	WriteBody(w http.ResponseWriter, body []byte) error

@@ -9,7 +9,7 @@ import (
 // The bounds of the bytes that an edge has read for all of its clients together.
 const (
 	maxReads   = 256 << 20 // of frames that are being read, or are not acknowledged; at least readFrames of the largest frames
-	readFrames = 4         // a client has at most a third of the budget: see package budget
+	readFrames = 4         // more than three, since a client has at most a third: see package budget
 	firstRead  = 512       // bytes of the first buffer for a frame
 )
 
@@ -18,11 +18,11 @@ func readLimit(maxFrame int64) int64 { return max(maxReads, readFrames*maxFrame)
 
 // newReads returns the budget of an edge. A socket has one lease, for its inputs and the frame that is being read.
 //
-// The lease is taken and lowered with the mu of the entry, so that an acknowledgment lowers the size after a frame has raised it.
-// The wait for the bytes is without it.
+// Callers of Take and Lower hold mu of the edgeEntry, so the lease gets the sizes in the order of their computation. Callers of
+// Wait do not hold it.
 func newReads(maxFrame int64) *budget.Budget { return budget.New(readLimit(maxFrame)) }
 
-// chargeLocked returns the size of the lease that a socket needs: at least the bytes that are not counted.
+// chargeLocked returns the size of the lease that a socket needs: at least budget.Free.
 func (s *edgeSocket) chargeLocked() int64 { return max(int64(s.unacked+s.buffer), budget.Free) }
 
 // releaseUnusedLocked releases the bytes that a socket has taken and does not need any more.

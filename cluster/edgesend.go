@@ -14,7 +14,7 @@ import (
 const (
 	maxSends  = 256 << 20
 	sendSpare = 16      // beyond maxSends, the edge frees this fraction of it
-	keptFrame = 4 << 10 // bytes of a frame that an evicted client may still get
+	keptFrame = 4 << 10 // bytes of the largest frame that an evicted client may still get
 )
 
 // sendBudget counts the bytes of frames that wait for clients. Beyond the limit, it closes the clients that read slowest: those with

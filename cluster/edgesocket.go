@@ -55,7 +55,7 @@ type edgeSocket struct {
 	unacked   int                 // bytes of inputs
 	inFlight  int                 // bytes of inputs that the link has delivered
 	buffer    int                 // bytes of the frame that is being read
-	charged   int64               // size that reads has, or waits for
+	charged   int64               // the size that reads has or waits for
 	tries     int                 // links over which inputs[0] was delivered
 
 	// mu guards the rest. Only sendBudget.mu is taken while it is held, and it is not held during I/O.
