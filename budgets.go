@@ -43,7 +43,7 @@ func (o *Options) checkLimits() error {
 		return fmt.Errorf("dohost: Options.MaxFrame is %d, ReadBudget %d, SendBudget %d: want 0 for the default, or more",
 			o.MaxFrame, o.ReadBudget, o.SendBudget)
 	}
-	// budget.Free is not used: the buffer for a frame has a byte more than MaxFrame.
+	// budget.Free is left for the buffer of a frame, which has one byte more than MaxFrame.
 	if l := o.limits(); l.MaxFrame > l.Reads.Largest()-budget.Free {
 		return fmt.Errorf("dohost: Options.MaxFrame is %d, want at most %d, a third of the ReadBudget, %d",
 			l.MaxFrame, l.Reads.Largest()-budget.Free, l.Reads.Usage().Limit)
@@ -64,10 +64,10 @@ func (h *Host) SendBudget() BudgetUsage { return h.sockets.SendUsage() }
 // ReadBody reads a request's body to its end, within [Options].ReadBudget. release returns the bytes to the budget:
 // call it when the body is no longer needed. release is never nil. If the context of r comes from
 // [Host.AuthorizeCall], a method that [Host.Invoke] calls with that context keeps the bytes until it returns, even if
-// the caller of Invoke has gone. If the context comes from AuthorizeCall or [Host.AuthorizeHTTP], the bytes count for their
-// object, which has at most half of the budget; otherwise for an object of their own.
+// the caller of Invoke has gone. If the context comes from AuthorizeCall or [Host.AuthorizeHTTP], the bytes count for the
+// authorized object; otherwise for an object of their own. One object has at most half of the budget.
 //
-// Errors: a [*LimitError] for a body that is larger than a third of the budget; [ErrOverloaded] if the budget stays
+// Errors: a [*LimitError] for a body that counts for more than a third of the budget; [ErrOverloaded] if the budget stays
 // exhausted; the error of the read.
 func (h *Host) ReadBody(r *http.Request) (body []byte, release func(), err error) {
 	id, _ := r.Context().Value(objectKey{}).(ID)
@@ -89,8 +89,8 @@ func (h *Host) ReadBody(r *http.Request) (body []byte, release func(), err error
 	return body, share.requestEnded, nil
 }
 
-// ReadCall is ReadBody for a request that carries the argument of a call from another host. id is the object that the call is
-// for. The context is for [Host.AnswerCall].
+// ReadCall is ReadBody for a request that carries the argument of a call from another host. The call is for the
+// object id. The context is for [Host.AnswerCall].
 func (h *Host) ReadCall(r *http.Request, id ID) (ctx context.Context, argument []byte, release func(), err error) {
 	ctx = withArgument(r.Context(), id)
 	argument, release, err = h.ReadBody(r.WithContext(ctx))
@@ -137,10 +137,10 @@ type bodyShare struct {
 	released bool // bytes that are read now are not counted
 }
 
-// shareOf returns the share of the body of a request for an object, or for a zero id; nil for a request without a body. It
+// shareOf returns the share of the body of a request for an object; nil for a request without a body. id may be zero. shareOf
 // reserves the length that the client announces, up to maxAnnounced: a long body gets its bytes as they arrive.
 //
-// Errors: a *LimitError for a body that is larger than a lease of the budget; ErrOverloaded.
+// Errors: a *LimitError for a body that counts for more than the largest lease of the budget; ErrOverloaded.
 func (h *Host) shareOf(r *http.Request, id ID) (*bodyShare, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil

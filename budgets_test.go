@@ -347,7 +347,7 @@ func TestReadBodyCountsUntilItIsReleased(t *testing.T) {
 	}
 	r := httptest.NewRequestWithContext(t.Context(), "POST", "/", strings.NewReader(strings.Repeat("x", 20_000)))
 	if _, _, err := h.ReadBody(r); !errors.As(err, new(*dohost.LimitError)) {
-		t.Errorf("more than the largest: %v", err)
+		t.Errorf("more than the largest body: %v", err)
 	}
 }
 

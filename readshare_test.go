@@ -20,7 +20,7 @@ import (
 
 const mib = 1 << 20
 
-// silentHooks are echoHooks, except that the object "silent" keeps its frames until quit is closed.
+// silentHooks returns echoHooks, except that the object "silent" keeps its frames until quit is closed.
 func silentHooks(quit chan struct{}) *socketHooks {
 	e := echoHooks()
 	echo := e.message
@@ -34,7 +34,7 @@ func silentHooks(quit chan struct{}) *socketHooks {
 	return e
 }
 
-// wantRead reads a body of 1 MiB of a call to another object, which must not wait.
+// wantRead reads a body of 1 MiB for a call to another object, and must not wait.
 func wantRead(t *testing.T, h *dohost.Host, other dohost.ID) {
 	t.Helper()
 	begun := time.Now()
@@ -63,7 +63,7 @@ func TestReadBudgetIsLeftToSocketsOfOtherObjects(t *testing.T) {
 		d := openSocketServer(t, silentHooks(quit), &dohost.Options{MaxFrame: mib, ReadBudget: 9 * mib, Grace: -1})
 		for range 20 {
 			ws, _ := d.dial(t, "silent")
-			go func() { _, _, _ = ws.Read(t.Context()) }() // it may be closed
+			go func() { _, _, _ = ws.Read(t.Context()) }() // the host may close the socket
 			go func() {
 				for ws.Write(t.Context(), websocket.MessageBinary, make([]byte, mib)) == nil {
 				}
@@ -94,7 +94,7 @@ type relayedObject struct{ st *dohost.State }
 const relayedObjects dohost.Namespace[relayedObject] = "relayed"
 
 // TestReadBudgetIsLeftToOtherSocketsOfALink sends frames of edges to an object that keeps them. One socket gets at most a third of the
-// budget, although each of its frames is handled before it sends the next one, and all of them get at most half. A frame for another
+// budget, although its handlers give up the turn, and all sockets get at most half. A frame for another
 // object, and a body, do not wait.
 func TestReadBudgetIsLeftToOtherSocketsOfALink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -168,8 +168,8 @@ func keepBody(o *nilObject, w http.ResponseWriter, r *http.Request) {
 	_, _, _ = dohost.Recv(r.Context(), make(chan struct{}))
 }
 
-// TestReadBudgetIsLeftToBodiesForOtherObjects has many requests for an object that keep their bodies: over HTTP, by AuthorizeCall, by
-// AuthorizeHTTP, and by calls of other hosts.
+// TestReadBudgetIsLeftToBodiesForOtherObjects has many requests that keep their bodies, for one object: over HTTP, with the context of
+// AuthorizeCall or AuthorizeHTTP, and of calls from other hosts.
 func TestReadBudgetIsLeftToBodiesForOtherObjects(t *testing.T) {
 	for name, read := range map[string]func(h *dohost.Host, r *http.Request, id dohost.ID) (release func(), err error){
 		"AuthorizeCall": func(h *dohost.Host, r *http.Request, id dohost.ID) (func(), error) {
@@ -238,7 +238,7 @@ func TestReadBudgetIsLeftToBodiesForOtherObjects(t *testing.T) {
 	}
 }
 
-// TestReadBudgetSufficesForTheLargestFrame sends a frame of MaxFrame bytes to a host with the smallest budget for it.
+// TestReadBudgetSufficesForTheLargestFrame sends a frame of MaxFrame bytes to a host with the smallest budget for such a frame.
 func TestReadBudgetSufficesForTheLargestFrame(t *testing.T) {
 	for _, size := range []int{1, 100, 4 << 10, 4<<10 + 1, 5000, 1 << 16, mib} {
 		synctest.Test(t, func(t *testing.T) {
