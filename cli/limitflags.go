@@ -32,10 +32,10 @@ const (
 	defaultReads = dohost.DefaultReadBudget / mib
 )
 
-// The read budget, in MiB and in frames: see dohost.Options.ReadBudget.
+// The parts of the read budget: see dohost.Options.ReadBudget.
 const (
-	countedBody = 16 // of a body
-	readShare   = 3  // frames of one client that would take all of the budget
+	countedBody = 16 // the largest number of MiB that count of a body
+	readShare   = 3  // one client gets at most 1/readShare of the budget
 )
 
 // maxMiB is the largest value of a flag in MiB.
@@ -55,7 +55,7 @@ func (f *limitFlags) check() error {
 	}
 	frame, body, budget := cmp.Or(f.MaxFrame, defaultFrame), cmp.Or(f.MaxBody, defaultBody), cmp.Or(f.ReadBudget, defaultReads)
 	if least := readShare * max(frame, min(body, countedBody)); least > budget {
-		return fmt.Errorf("--read-budget %d: want at least %d, %d times --max-frame %d and --max-body %d, which counts up to %d MiB",
+		return fmt.Errorf("--read-budget %d: want at least %d, %d times the larger of --max-frame %d and --max-body %d, which counts up to %d MiB",
 			budget, least, readShare, frame, body, countedBody)
 	}
 	return nil

@@ -8,9 +8,9 @@ import (
 func TestLimitFlagsAreComparedWithTheDefaults(t *testing.T) {
 	for want, f := range map[string]limitFlags{
 		"": {MaxBody: 500, ReadBudget: 48},
-		"--read-budget 256: want at least 258, 3 times --max-frame 86 and --max-body 16, which counts up to 16 MiB": {MaxFrame: 86},
-		"--read-budget 47: want at least 48, 3 times --max-frame 4 and --max-body 500, which counts up to 16 MiB":   {MaxBody: 500, ReadBudget: 47},
-		"--read-budget 29: want at least 30, 3 times --max-frame 4 and --max-body 10, which counts up to 16 MiB":    {MaxBody: 10, ReadBudget: 29},
+		"--read-budget 256: want at least 258, 3 times the larger of --max-frame 86 and --max-body 16, which counts up to 16 MiB": {MaxFrame: 86},
+		"--read-budget 47: want at least 48, 3 times the larger of --max-frame 4 and --max-body 500, which counts up to 16 MiB":   {MaxBody: 500, ReadBudget: 47},
+		"--read-budget 29: want at least 30, 3 times the larger of --max-frame 4 and --max-body 10, which counts up to 16 MiB":    {MaxBody: 10, ReadBudget: 29},
 	} {
 		got := ""
 		if err := f.check(); err != nil {
