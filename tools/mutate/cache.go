@@ -44,7 +44,7 @@ type cache struct {
 	results map[string]result
 }
 
-// openCache reads the results in a file, if it exists. With again, it forgets the mutations that no test has found.
+// openCache reads the results in a file, if it exists. With again, it leaves out the mutations that no test has found.
 func openCache(name string, again bool) (*cache, error) {
 	c := &cache{results: map[string]result{}}
 	if name == "" {

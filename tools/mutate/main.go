@@ -35,14 +35,14 @@
 // for the mutations that are left. Each test first runs without a mutation, and must pass; that run
 // shows which mutations the test reaches, and it runs again only with those. A test that fails or
 // hangs finds the mutation. The race detector would find more of the removed locks; it does not run.
-// Scenarios run with one processor, since they decide themselves which goroutine runs, and -workers
-// mutations are tried at the same time.
+// Scenarios run with one processor, since they decide themselves which goroutine runs. The command
+// tries -workers mutations at the same time.
 //
 // The file of -cache keeps the results, by the name of the mutation and the text of its function.
-// results.jsonl has the results of the sample with -seed 1.
-// Delete it after a change of the tests, or use -again after new ones: then only the mutations that
-// no test has found run again. The file equivalent.txt names the mutations that do not
-// change the behaviour; they do not count, and may be at most 5 % of the sample.
+// Delete the file after a change of existing tests. After an addition of tests use -again: then only
+// the mutations that no test has found run again. results.jsonl has the results of the sample with
+// -seed 1. The file equivalent.txt names the mutations that do not change the behaviour; they do not
+// count, and may be at most 5 % of the sample.
 package main
 
 import (
@@ -83,9 +83,9 @@ func main() {
 	flag.StringVar(&s.root, "root", "..", "`folder` of the module")
 	flag.BoolVar(&s.list, "list", false, "print all mutations, and run nothing")
 	flag.IntVar(&s.sample, "sample", 500, "try so `many` mutations, drawn by -seed; 0: all")
-	flag.Uint64Var(&s.seed, "seed", 0, "the `number` that draws them: a larger sample has most mutations of a smaller one")
+	flag.Uint64Var(&s.seed, "seed", 0, "the `number` that draws them; a larger sample by the same number has most of the same mutations")
 	flag.StringVar(&s.cache, "cache", "", "`file` for the results")
-	flag.BoolVar(&s.again, "again", false, "try mutations again that no test has found according to -cache")
+	flag.BoolVar(&s.again, "again", false, "try the mutations again that no test has found according to -cache")
 	flag.IntVar(&s.workers, "workers", 2, "try so `many` mutations at the same time")
 	flag.DurationVar(&s.limit, "limit", 90*time.Second, "a test binary that runs longer than this, and than four times its usual `time`, hangs")
 	flag.Float64Var(&s.minScenarios, "min-scenarios", 0, "fail if the scenarios find less than this `percentage`")
@@ -143,9 +143,9 @@ func run(ctx context.Context, set settings) error {
 	return nil
 }
 
-// draw returns n sites in their order, from each package in proportion to its sites. Whether a site is
-// drawn depends on its name and the seed: most of a sample remains after a change of the sources, and a larger
-// sample contains most of a smaller one.
+// draw returns n sites in their order, from each package in proportion to its sites. The name of a site and
+// the seed determine its rank in the package. So most of a sample remains after a change of the sources, and a
+// larger sample contains most of a smaller one.
 func draw(sites []*site, n int, seed uint64) []*site {
 	byPackage := map[string][]*site{}
 	for _, s := range sites {
@@ -164,7 +164,7 @@ func draw(sites []*site, n int, seed uint64) []*site {
 	return slices.DeleteFunc(slices.Clone(sites), func(s *site) bool { return !drawn[s] })
 }
 
-// rank orders the sites of a package for draw.
+// rank returns a key: draw takes the sites of a package in the order of their keys.
 func (s *site) rank(seed uint64) []byte {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s", seed, s.name))
 	return sum[:]
@@ -215,8 +215,8 @@ func tryAll(ctx context.Context, set settings, root, module string, sites []*sit
 	return results, err
 }
 
-// forEach calls f for the numbers from 0 to n-1 on so many workers, until a call fails, and waits
-// for them. It returns the first error.
+// forEach calls f for the numbers from 0 to n-1 in workers goroutines, until a call fails. It returns the
+// first error after all calls have returned.
 func forEach(ctx context.Context, n, workers int, f func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

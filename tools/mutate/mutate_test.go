@@ -180,8 +180,8 @@ func TestDrawTakesEachPackageInProportion(t *testing.T) {
 	}
 }
 
-// TestDrawChangesLittle draws a larger sample, and one after a change of the sources.
-func TestDrawChangesLittle(t *testing.T) {
+// TestDrawKeepsMostOfASample draws a larger sample, and a sample after a change of the sources.
+func TestDrawKeepsMostOfASample(t *testing.T) {
 	var sites []*site
 	for i := range 1000 {
 		sites = append(sites, &site{name: strconv.Itoa(i), pkg: strconv.Itoa(i % 7)})
@@ -259,7 +259,7 @@ func TestCacheContinues(t *testing.T) {
 	}
 }
 
-func TestCacheForgetsSurvivors(t *testing.T) {
+func TestCacheWithAgainHasNoSurvivors(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "cache")
 	sites := []*site{{name: "a", hash: "1"}, {name: "b", hash: "2"}}
 	for _, again := range []bool{false, true} {

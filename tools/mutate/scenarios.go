@@ -21,7 +21,7 @@ type testPackage struct {
 	scenarios []string // the tests that end a run at many points
 	args      []string // of the binary
 
-	// mu is held while the binary is built and runs without a mutation, which writes the rest.
+	// mu is held while the binary is built and runs without a mutation. The rest changes only then.
 	mu     sync.Mutex
 	binary string  // "" until it is built
 	tests  []*test // as the binary lists them
