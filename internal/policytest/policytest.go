@@ -18,8 +18,8 @@ import (
 	"github.com/dohost/dohost/ledger"
 )
 
-// Sample, if not zero, bounds the runs of a Subject at all places: see [dohosttest.Scenario]. The tests of the kits set it, before
-// their first test.
+// Sample, if not zero, bounds the runs with one ending of a Subject without Places: see [dohosttest.Scenario]. TestMain of a kit
+// sets it.
 var Sample int
 
 // Subject is a kind or a tool with a declared policy. Call and Find may be called from any goroutine.

@@ -129,7 +129,8 @@ func (o Tests[W]) Replay(t *testing.T, replay string, w W) {
 }
 
 // Repeat runs simulations with many faults, each seed twice, and compares the runs: they are the same, also if the
-// scheduler of Go orders goroutines differently. There is one for each five runs of Simulate, at least 3 and at most 20.
+// scheduler of Go orders goroutines differently. Repeat does one simulation for each five runs of Simulate, at least
+// 3 and at most 20.
 func (o Tests[W]) Repeat(t *testing.T) {
 	seeds := uint64(min(20, max(3, *o.runs/5)))
 	if invariants.Enabled {
