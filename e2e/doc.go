@@ -6,7 +6,8 @@
 //	go test -tags e2e ./e2e -run Consumer -kill-for 60s    kills consumers of streams and their servers for a minute
 //
 // TestPage uses the page of the real dohost, which needs only chromium, and checks every frame that is painted;
-// TestPageDecides lets an operator decide about tool calls and operations; TestPageModel tests its pure modules in Node.
+// TestPageContinuesOnAnotherNode kills a node of a cluster in the middle of an answer; TestPageDecides lets an operator decide about tool
+// calls and operations; TestPageModel tests its pure modules in Node.
 //
 // TestStreamsConform runs the published conformance tests of Durable Streams against dohost serve --streams, also while objects are evicted
 // and the server is killed. TestStreamsPublishedClient runs the published client while the server is killed.

@@ -2,8 +2,9 @@
 // order: the transcript first.
 import { newID } from './dom.js'
 
+// The pauses between two attempts to connect, in milliseconds. In a cluster another node has the agent about three seconds after its node has ended.
 const firstPause = 50
-const longestPause = 3000
+const longestPause = 1000
 
 // Host is the server of the page.
 export class Host {
@@ -146,7 +147,8 @@ export class Wire {
   }
 
   #later() {
-    this.#timer = setTimeout(() => this.#connect(), this.#pause)
+    const share = 0.8 + 0.2 * Math.random() // pages that were cut off together connect at different times
+    this.#timer = setTimeout(() => this.#connect(), this.#pause * share)
     this.#pause = Math.min(this.#pause * 1.7, longestPause)
   }
 }
