@@ -247,7 +247,7 @@ func (h *Host) AuthorizeCall(r *http.Request, id ID, method string) (context.Con
 	if _, err := h.callable(id, method, access); err != nil {
 		return refused(err)
 	}
-	ctx := withArgument(r.Context(), id)
+	ctx := withArgument(r.Context())
 	if access == nil {
 		return ctx, nil
 	}
@@ -277,5 +277,5 @@ func (h *Host) AuthorizeHTTP(r *http.Request, id ID) (context.Context, error) {
 	if err != nil {
 		return nil, err
 	}
-	return carryAccess(withObject(r.Context(), id), all[0].access), nil
+	return carryAccess(r.Context(), all[0].access), nil
 }

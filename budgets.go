@@ -29,6 +29,10 @@ const (
 	maxAnnounced = 64 << 10
 )
 
+// leastFrames is the smallest read budget, in frames of the largest size. A frame needs three times its bytes: see package budget. The
+// fourth is for small frames and bodies of others, which the frame would otherwise wait for.
+const leastFrames = 4
+
 // limits returns the limits of the host's sockets.
 func (o *Options) limits() socket.Limits {
 	return socket.Limits{
@@ -43,10 +47,9 @@ func (o *Options) checkLimits() error {
 		return fmt.Errorf("dohost: Options.MaxFrame is %d, ReadBudget %d, SendBudget %d: want 0 for the default, or more",
 			o.MaxFrame, o.ReadBudget, o.SendBudget)
 	}
-	// budget.Free is left for the buffer of a frame, which has one byte more than MaxFrame.
-	if l := o.limits(); l.MaxFrame > l.Reads.Largest()-budget.Free {
-		return fmt.Errorf("dohost: Options.MaxFrame is %d, want at most %d, a third of the ReadBudget, %d",
-			l.MaxFrame, l.Reads.Largest()-budget.Free, l.Reads.Usage().Limit)
+	if l := o.limits(); l.MaxFrame > l.Reads.Usage().Limit/leastFrames {
+		return fmt.Errorf("dohost: Options.MaxFrame is %d, want at most %d, a quarter of the ReadBudget, %d",
+			l.MaxFrame, l.Reads.Usage().Limit/leastFrames, l.Reads.Usage().Limit)
 	}
 	return nil
 }
@@ -61,16 +64,14 @@ func (h *Host) ReadBudget() BudgetUsage { return h.reads.Usage() }
 // SendBudget returns how much of [Options].SendBudget is in use.
 func (h *Host) SendBudget() BudgetUsage { return h.sockets.SendUsage() }
 
-// ReadBody reads a request's body to its end, within [Options].ReadBudget. release returns the bytes to the budget:
-// call it when the body is no longer needed. release is never nil. If the context of r comes from
-// [Host.AuthorizeCall], a method that [Host.Invoke] calls with that context keeps the bytes until it returns, even if
-// the caller of Invoke has gone. If the context comes from AuthorizeCall or [Host.AuthorizeHTTP], the bytes count for the
-// authorized object; otherwise for an object of their own. One object has at most half of the budget.
+// ReadBody reads the body of a request for an object to its end, within [Options].ReadBudget. The bytes count for the object id. With a
+// zero id, they count for an object of their own. release returns the bytes to the budget: call it when the body is no longer
+// needed. release is never nil. If the context of r comes from [Host.AuthorizeCall], a method that [Host.Invoke] calls with that
+// context keeps the bytes until it returns, even if the caller of Invoke has gone.
 //
-// Errors: a [*LimitError] for a body that counts for more than a third of the budget; [ErrOverloaded] if the budget stays
-// exhausted; the error of the read.
-func (h *Host) ReadBody(r *http.Request) (body []byte, release func(), err error) {
-	id, _ := r.Context().Value(objectKey{}).(ID)
+// Errors: a [*LimitError] for a body that counts for more than a third of the budget; [ErrOverloaded] if the budget
+// stays exhausted; the error of the read.
+func (h *Host) ReadBody(r *http.Request, id ID) (body []byte, release func(), err error) {
 	share, err := h.shareOf(r, id)
 	if err != nil {
 		return nil, func() {}, err
@@ -92,25 +93,17 @@ func (h *Host) ReadBody(r *http.Request) (body []byte, release func(), err error
 // ReadCall is ReadBody for a request that carries the argument of a call from another host. The call is for the
 // object id. The context is for [Host.AnswerCall].
 func (h *Host) ReadCall(r *http.Request, id ID) (ctx context.Context, argument []byte, release func(), err error) {
-	ctx = withArgument(r.Context(), id)
-	argument, release, err = h.ReadBody(r.WithContext(ctx))
+	ctx = withArgument(r.Context())
+	argument, release, err = h.ReadBody(r.WithContext(ctx), id)
 	return ctx, argument, release, err
 }
 
-// withArgument returns a context for ReadBody and the call of an object.
-func withArgument(ctx context.Context, id ID) context.Context {
-	return context.WithValue(withObject(ctx, id), argumentKey{}, &argument{})
+// withArgument returns a context for ReadBody and the call.
+func withArgument(ctx context.Context) context.Context {
+	return context.WithValue(ctx, argumentKey{}, &argument{})
 }
 
-// withObject returns a context for ReadBody and a request for an object.
-func withObject(ctx context.Context, id ID) context.Context {
-	return context.WithValue(ctx, objectKey{}, id)
-}
-
-type (
-	argumentKey struct{}
-	objectKey   struct{}
-)
+type argumentKey struct{}
 
 // argument connects the body that ReadBody reads with the call of Invoke, by the context of AuthorizeCall.
 type argument struct{ share atomic.Pointer[bodyShare] }
@@ -128,11 +121,14 @@ func argumentShare(ctx context.Context) *bodyShare {
 // nothing.
 type bodyShare struct {
 	quit  <-chan struct{} // ends a wait
-	limit int64           // bytes of the largest body that the budget has room for
+	limit int64           // of the bytes that count
 
-	mu       sync.Mutex
-	lease    *budget.Lease
+	// lease is taken and lowered with mu. The wait for the bytes is without it, so that release ends the wait.
+	lease *budget.Lease
+
+	mu       sync.Mutex // guards the rest
 	read     int64
+	taken    bool // the lease has bytes, or waits for them
 	handler  bool // the handler has begun, and releases the share
 	released bool // bytes that are read now are not counted
 }
@@ -160,14 +156,30 @@ func (s *bodyShare) check(n int64) error {
 	return &LimitError{What: "request body", Size: int(n), Limit: int(s.limit)}
 }
 
+// reserve makes the share n bytes, unless it is released, and waits for them.
 func (s *bodyShare) reserve(n int64) error {
-	if err := s.check(n); err != nil {
+	ready, err := s.take(n)
+	if err != nil || ready == nil {
 		return err
 	}
-	if err := s.lease.Reserve(s.quit, min(n, maxReserved)); err != nil {
+	if err := s.lease.Wait(ready, s.quit); err != nil {
 		return fmt.Errorf("%w: %w", runtime.ErrOverloaded, err)
 	}
 	return nil
+}
+
+// take makes the share n bytes, unless it is released, or begins a wait.
+func (s *bodyShare) take(n int64) (ready <-chan struct{}, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.released || n <= budget.Free {
+		return nil, nil
+	}
+	if err := s.check(n); err != nil {
+		return nil, err
+	}
+	s.taken = true
+	return s.lease.Take(min(n, maxReserved)), nil
 }
 
 // begin keeps the share until release. The handler calls begin when it starts, and release when it returns: it may
@@ -201,7 +213,10 @@ func (s *bodyShare) requestEnded() {
 
 func (s *bodyShare) releaseLocked() {
 	s.released = true
-	s.lease.Release()
+	if s.taken {
+		s.lease.Lower(0)
+		s.taken = false
+	}
 }
 
 // grow adds n bytes that were read, and waits until the budget has them.
@@ -210,12 +225,10 @@ func (s *bodyShare) grow(n int) error {
 		return nil
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.read += int64(n)
-	if s.released {
-		return nil
-	}
-	return s.reserve(s.read)
+	read := s.read
+	s.mu.Unlock()
+	return s.reserve(read)
 }
 
 // countedBody counts the bytes that are read from a body.

@@ -54,10 +54,15 @@ func TestSocketClosesOnAFrameBeyondMaxFrame(t *testing.T) {
 	}
 }
 
-// TestReadBudgetIsSharedByFrames receives a slow frame that takes a third of the budget.
+// TestReadBudgetIsSharedByFrames receives a slow frame that takes a quarter of the budget, next to a body that is kept.
 func TestReadBudgetIsSharedByFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := openSocketServer(t, echoHooks(), &dohost.Options{MaxFrame: 1 << 20, ReadBudget: 3 << 20})
+		d := openSocketServer(t, echoHooks(), &dohost.Options{MaxFrame: 1 << 20, ReadBudget: 4 << 20})
+		kept := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(strings.Repeat("x", 100_000)))
+		_, release, err := d.ReadBody(kept, dohost.ID{})
+		if err != nil {
+			t.Fatal(err)
+		}
 		slow, _ := d.dial(t, "a")
 		slow.SetReadLimit(-1)
 		part, err := slow.Writer(t.Context(), websocket.MessageText)
@@ -95,6 +100,7 @@ func TestReadBudgetIsSharedByFrames(t *testing.T) {
 		if got := readText(t, slow); len(got) != 600<<10+10 {
 			t.Errorf("%d bytes of the slow one", len(got))
 		}
+		release()
 		synctest.Wait()
 		if u := d.ReadBudget(); u.Used != 0 {
 			t.Errorf("in the end: %+v", u)
@@ -281,7 +287,7 @@ func TestReadBudgetIgnoresAnnouncedBytes(t *testing.T) {
 			r := httptest.NewRequestWithContext(t.Context(), "POST", "/", silentBody{quit})
 			r.ContentLength = 16 << 20
 			go func() {
-				if _, release, err := h.ReadBody(r); err != nil {
+				if _, release, err := h.ReadBody(r, dohost.ID{}); err != nil {
 					t.Error(err)
 				} else {
 					release()
@@ -293,7 +299,7 @@ func TestReadBudgetIgnoresAnnouncedBytes(t *testing.T) {
 			t.Errorf("%+v", u)
 		}
 		large := httptest.NewRequestWithContext(t.Context(), "POST", "/", strings.NewReader(strings.Repeat("x", 16<<20)))
-		if body, release, err := h.ReadBody(large); err != nil || len(body) != 16<<20 {
+		if body, release, err := h.ReadBody(large, dohost.ID{}); err != nil || len(body) != 16<<20 {
 			t.Errorf("%d bytes, %v", len(body), err)
 		} else {
 			release()
@@ -336,7 +342,7 @@ func TestReadBodyCountsUntilItIsReleased(t *testing.T) {
 	for _, length := range []int64{10_000, -1} {
 		r := httptest.NewRequestWithContext(t.Context(), "POST", "/", strings.NewReader(strings.Repeat("x", 10_000)))
 		r.ContentLength = length
-		body, release, err := h.ReadBody(r)
+		body, release, err := h.ReadBody(r, dohost.ID{})
 		if err != nil || len(body) != 10_000 || h.ReadBudget().Used != 10_000-4096 {
 			t.Errorf("%d bytes, %v, %+v", len(body), err, h.ReadBudget())
 		}
@@ -346,7 +352,7 @@ func TestReadBodyCountsUntilItIsReleased(t *testing.T) {
 		}
 	}
 	r := httptest.NewRequestWithContext(t.Context(), "POST", "/", strings.NewReader(strings.Repeat("x", 20_000)))
-	if _, _, err := h.ReadBody(r); !errors.As(err, new(*dohost.LimitError)) {
+	if _, _, err := h.ReadBody(r, dohost.ID{}); !errors.As(err, new(*dohost.LimitError)) {
 		t.Errorf("more than the largest body: %v", err)
 	}
 }
@@ -370,7 +376,7 @@ func TestArgumentCountsUntilTheMethodReturns(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			arg, release, err := h.ReadBody(r.WithContext(ctx))
+			arg, release, err := h.ReadBody(r.WithContext(ctx), id)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -168,24 +168,12 @@ func keepBody(o *nilObject, w http.ResponseWriter, r *http.Request) {
 	_, _, _ = dohost.Recv(r.Context(), make(chan struct{}))
 }
 
-// TestReadBudgetIsLeftToBodiesForOtherObjects has many requests that keep their bodies, for one object: over HTTP, with the context of
-// AuthorizeCall or AuthorizeHTTP, and of calls from other hosts.
+// TestReadBudgetIsLeftToBodiesForOtherObjects has many requests that keep their bodies, for one object: of requests that the program reads, of calls from
+// other hosts, and of requests to the object.
 func TestReadBudgetIsLeftToBodiesForOtherObjects(t *testing.T) {
 	for name, read := range map[string]func(h *dohost.Host, r *http.Request, id dohost.ID) (release func(), err error){
-		"AuthorizeCall": func(h *dohost.Host, r *http.Request, id dohost.ID) (func(), error) {
-			ctx, err := h.AuthorizeCall(r, id, "get")
-			if err != nil {
-				return func() {}, err
-			}
-			_, release, err := h.ReadBody(r.WithContext(ctx))
-			return release, err
-		},
-		"AuthorizeHTTP": func(h *dohost.Host, r *http.Request, id dohost.ID) (func(), error) {
-			ctx, err := h.AuthorizeHTTP(r, id)
-			if err != nil {
-				return func() {}, err
-			}
-			_, release, err := h.ReadBody(r.WithContext(ctx))
+		"ReadBody": func(h *dohost.Host, r *http.Request, id dohost.ID) (func(), error) {
+			_, release, err := h.ReadBody(r, id)
 			return release, err
 		},
 		"ReadCall": func(h *dohost.Host, r *http.Request, id dohost.ID) (func(), error) {
@@ -238,11 +226,49 @@ func TestReadBudgetIsLeftToBodiesForOtherObjects(t *testing.T) {
 	}
 }
 
+// TestReadBudgetWaitEndsWithTheHandler has a handler that returns while a goroutine of it waits for the bytes of the body, as the transport of
+// an http.Client may. The handler returns immediately, so that the object answers others, and the goroutine waits no longer.
+func TestReadBudgetWaitEndsWithTheHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		read, began := make(chan error, 1), time.Now()
+		h := open(t, &dohost.Options{MaxFrame: 1000, ReadBudget: 9 * mib, Grace: -1}, dohost.Bind(nilObjects,
+			func(_ context.Context, st *dohost.State) (*nilObject, error) { return &nilObject{st}, nil },
+			&dohost.Handlers[nilObject]{OnHTTP: func(_ *nilObject, _ http.ResponseWriter, r *http.Request) {
+				go func() {
+					_, err := io.Copy(io.Discard, r.Body)
+					read <- err
+				}()
+				_ = dohost.Sleep(r.Context(), time.Second)
+			}}))
+		id := nilObjects.Get(h, "a").ID()
+		upload := func(ctx context.Context) *http.Request {
+			return httptest.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader(strings.Repeat("x", mib)))
+		}
+		brief, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		var all []func()
+		for err := error(nil); err == nil; { // other requests use the bytes for the object
+			var release func()
+			_, release, err = h.ReadBody(upload(brief), id)
+			all = append(all, release)
+		}
+		h.ServeObject(newClient(), upload(t.Context()), id)
+		if err, took := <-read, time.Since(began); err != nil || took > 2*time.Second {
+			t.Errorf("the handler has returned after %v, and its body was read: %v", took, err)
+		}
+		for _, release := range all {
+			release()
+		}
+		h.Close()
+		wantUnused(t, h)
+	})
+}
+
 // TestReadBudgetSufficesForTheLargestFrame sends a frame of MaxFrame bytes to a host with the smallest budget for such a frame.
 func TestReadBudgetSufficesForTheLargestFrame(t *testing.T) {
 	for _, size := range []int{1, 100, 4 << 10, 4<<10 + 1, 5000, 1 << 16, mib} {
 		synctest.Test(t, func(t *testing.T) {
-			d := openSocketServer(t, echoHooks(), &dohost.Options{MaxFrame: size, ReadBudget: 3 * int64(size)})
+			d := openSocketServer(t, echoHooks(), &dohost.Options{MaxFrame: size, ReadBudget: 4 * int64(size)})
 			ws, _ := d.dial(t, "a")
 			ws.SetReadLimit(-1)
 			text := strings.Repeat("x", size)

@@ -11,7 +11,7 @@ import (
 type limitFlags struct {
 	MaxFrame   int `env:"DOHOST_MAX_FRAME" default:"4" placeholder:"MIB" help:"Maximum size of a WebSocket frame from a client (${default} MiB)."`
 	MaxBody    int `env:"DOHOST_MAX_BODY" default:"16" placeholder:"MIB" help:"Maximum size of a request body (${default} MiB)."`
-	ReadBudget int `env:"DOHOST_READ_BUDGET" default:"256" placeholder:"MIB" help:"Maximum size of all frames and bodies that the host is reading or handling (${default} MiB). The clients of one object get at most half of it, and one client a third."`
+	ReadBudget int `env:"DOHOST_READ_BUDGET" default:"256" placeholder:"MIB" help:"Maximum size of all frames and bodies that the host is reading or handling (${default} MiB). The clients of one object get at most half of it."`
 	MaxConns   int `env:"DOHOST_MAX_CONNS" placeholder:"N" help:"Maximum number of connections to --listen; 0 for the number of files that the process may open, less 256, and at most 100000; with several cells less."`
 	MaxPerAddr int `name:"max-conns-per-addr" env:"DOHOST_MAX_CONNS_PER_ADDR" placeholder:"N" help:"Maximum number of connections to --listen from one remote address other than loopback; 0 for half of --max-conns."`
 	SendBudget int `env:"DOHOST_SEND_BUDGET" default:"256" placeholder:"MIB" help:"Maximum size of all frames and HTTP responses waiting for clients (${default} MiB). Above it the host disconnects the clients with the most waiting bytes."`
@@ -35,7 +35,7 @@ const (
 // The parts of the read budget: see dohost.Options.ReadBudget.
 const (
 	countedBody = 16 // the largest number of MiB that count of a body
-	readShare   = 3  // one client gets at most 1/readShare of the budget
+	leastFrames = 4  // the smallest budget, in frames or bodies
 )
 
 // maxMiB is the largest value of a flag in MiB.
@@ -54,9 +54,9 @@ func (f *limitFlags) check() error {
 		return fmt.Errorf("--max-conns %d, --max-conns-per-addr %d: want 0 for the default, or more", f.MaxConns, f.MaxPerAddr)
 	}
 	frame, body, budget := cmp.Or(f.MaxFrame, defaultFrame), cmp.Or(f.MaxBody, defaultBody), cmp.Or(f.ReadBudget, defaultReads)
-	if least := readShare * max(frame, min(body, countedBody)); least > budget {
+	if least := leastFrames * max(frame, min(body, countedBody)); least > budget {
 		return fmt.Errorf("--read-budget %d: want at least %d, %d times the larger of --max-frame %d and --max-body %d, which counts up to %d MiB",
-			budget, least, readShare, frame, body, countedBody)
+			budget, least, leastFrames, frame, body, countedBody)
 	}
 	return nil
 }

@@ -149,8 +149,8 @@
 //	frames for all clients            256 MiB       then the clients that read slowest are closed with 1013
 //
 // The bound for frames from clients is divided, as in a host: see package internal/budget. The clients of one object use at most half of the
-// bound, and the clients of n objects n/(n+1) of it, so frames for other objects are read although some acknowledge nothing. A client that reads
-// slowest has the largest product of its share of the bytes that wait and the time that the oldest of them has waited: see sendBudget. A frame
+// bound, and the clients of each further object at most half of the rest, so frames for other objects are read although a few acknowledge nothing. A client
+// that reads slowest has the largest product of its share of the bytes that wait and the time that the oldest of them has waited: see sendBudget. A frame
 // for many clients counts once, and each of them has an equal share.
 //
 // # Time

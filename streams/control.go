@@ -146,7 +146,7 @@ func (s *server) writeJSON(w http.ResponseWriter, status int, v any) {
 
 // decode decodes the body of a request, or answers it. An empty body is an empty object.
 func (s *server) decode(q *controlRequest, v any) bool {
-	body, release, ok := s.bodyUpTo(q.w, q.r, maxControlBody)
+	body, release, ok := s.body(q.w, q.r, Subscriptions.Get(s.host, q.id).ID(), maxControlBody)
 	defer release()
 	if !ok {
 		return false

@@ -243,20 +243,15 @@ func call[O, In, Out any](ctx context.Context, to dohost.Stub[O], idempotent boo
 	return out, err
 }
 
-// body reads the body of a request, or answers it. release must be called when the body is not needed any more.
-func (s *server) body(w http.ResponseWriter, r *http.Request) (body []byte, release func(), ok bool) {
-	return s.bodyUpTo(w, r, s.o.MaxBody)
-}
-
-// bodyUpTo is body with another limit.
-func (s *server) bodyUpTo(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, release func(), ok bool) {
+// body reads the body of a request for an object, or answers it. release must be called when the body is not needed any more.
+func (s *server) body(w http.ResponseWriter, r *http.Request, id dohost.ID, limit int64) (body []byte, release func(), ok bool) {
 	if r.ContentLength > limit {
 		w.Header().Set("Connection", "close")
 		s.tooLarge(w, limit)
 		return nil, func() {}, false
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, limit)
-	body, release, err := s.host.ReadBody(r)
+	body, release, err := s.host.ReadBody(r, id)
 	if err == nil {
 		return body, release, true
 	}

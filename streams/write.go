@@ -40,7 +40,7 @@ func (s *server) put(w http.ResponseWriter, r *http.Request, name string) {
 		s.refuse(w, http.StatusBadRequest, "bad_header", "%v", err)
 		return
 	}
-	body, release, ok := s.body(w, r)
+	body, release, ok := s.body(w, r, Streams.Get(s.host, name).ID(), s.o.MaxBody)
 	defer release()
 	if !ok {
 		return
@@ -134,7 +134,7 @@ func (s *server) post(w http.ResponseWriter, r *http.Request, name string) {
 		s.refuse(w, http.StatusBadRequest, "bad_header", "%v", err)
 		return
 	}
-	body, release, ok := s.body(w, r)
+	body, release, ok := s.body(w, r, Streams.Get(s.host, name).ID(), s.o.MaxBody)
 	defer release()
 	if !ok {
 		return

@@ -306,7 +306,7 @@ func (p *public) invoke(w http.ResponseWriter, r *http.Request, id dohost.ID, me
 		p.host.WriteError(w, err)
 		return
 	}
-	arg, release, err := p.host.ReadBody(r.WithContext(ctx))
+	arg, release, err := p.host.ReadBody(r.WithContext(ctx), id)
 	if err != nil {
 		p.refuseBody(w, &dohost.Error{Op: method, ID: id, Err: err, Outcome: dohost.OutcomeNotRun})
 		return

@@ -5,9 +5,11 @@
 //
 //	bytes of all leases + bytes of the leases of its object + bytes of the leases of its client <= limit
 //
-// So the leases of one object have at most half of the limit, and the leases of n objects n/(n+1) of it: there are always
-// bytes for other objects. The leases of one client have at most a third of the limit, so a lease larger than
-// [Budget.Largest] never gets its bytes.
+// In other words, as many bytes must stay free as the object and the client have together. So the leases of one object have at most half of
+// the limit, and the leases of a further object at most half of the rest. n objects that take bytes one after the other leave 1/2^n, and n
+// objects that take them in turns 1/(n+1). A lease of m bytes for an object without others needs 3m free ones: the leases of one client have at most a
+// third of the limit, and a lease larger than [Budget.Largest] never gets its bytes. The bytes that a lease has are not taken away, so
+// clients that use many objects at the same time can use up the budget.
 //
 // If the bytes are not available, a client waits for at most [Wait]. So clients that wait for each other cannot deadlock:
 // the wait ends, and a client that gives up releases its own bytes. The need of a client is the left side of the rule after
@@ -33,7 +35,7 @@ const Free = 4 << 10
 const Wait = 10 * time.Second
 
 // ErrExhausted reports that the bytes were not available within Wait.
-var ErrExhausted = errors.New("the read budget of the host is exhausted")
+var ErrExhausted = errors.New("the read budget of the host has no bytes for this object and client")
 
 // Usage is a budget at one moment.
 type Usage struct {

@@ -115,7 +115,7 @@ func TestReserveEndsWithQuit(t *testing.T) {
 		if err := <-ended; !errors.Is(err, ErrExhausted) {
 			t.Error(err)
 		}
-		if u := b.Usage(); u != (Usage{Used: 90, Limit: 300, Refused: 1}) || !waiter.Idle() {
+		if u := b.Usage(); u != (Usage{Used: 90, Limit: 300}) || !waiter.Idle() {
 			t.Errorf("%+v", u)
 		}
 		if err := waiter.Reserve(nil, Free+70); err != nil {

@@ -67,10 +67,12 @@ func (l *Lease) Take(size int64) (ready <-chan struct{}) {
 func (l *Lease) Wait(ready, quit <-chan struct{}) error {
 	late := time.NewTimer(Wait)
 	defer late.Stop()
+	refused := uint64(0)
 	select {
 	case <-ready:
 		return nil
 	case <-late.C:
+		refused = 1
 	case <-quit:
 	}
 	c := l.of
@@ -82,7 +84,7 @@ func (l *Lease) Wait(ready, quit <-chan struct{}) error {
 	}
 	b.endWaitLocked(c) // without grantLocked: the needs of the others are the same as before
 	b.leaveLocked(c)
-	b.refused++
+	b.refused += refused
 	return ErrExhausted
 }
 

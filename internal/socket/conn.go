@@ -252,7 +252,7 @@ func (c *Conn) refuse(err error) {
 	case err == errNotUTF8:
 		how = Closing{Code: notUTF8, Reason: "the text frame is not valid UTF-8"}
 	case !refused && errors.Is(err, budget.ErrExhausted):
-		how = Closing{Code: Busy, Reason: "the read budget of the host is exhausted"}
+		how = Closing{Code: Busy, Reason: "the read budget of the host has no bytes for this object and client"}
 	}
 	c.Close(how)
 }
