@@ -40,9 +40,8 @@
 //
 // The file of -cache keeps the results, by the name of the mutation and the text of its function.
 // Delete the file after a change of existing tests. After an addition of tests use -again: then only
-// the mutations that no test has found run again. results.jsonl has the results of the sample with
-// -seed 1. The file equivalent.txt names the mutations that do not change the behaviour; they do not
-// count, and may be at most 5 % of the sample.
+// the mutations that no test has found run again. The file equivalent.txt names the mutations that
+// do not change the behaviour; they do not count, and may be at most 5 % of the sample.
 package main
 
 import (
