@@ -106,7 +106,7 @@ func TestCallsWithIDsAtEveryPoint(t *testing.T) {
 	}
 	dohosttest.EveryPoint(t, pointtest.Scenario(s, 60, 40))
 	replays := flag.Lookup("dohosttest.replay").Value.String() != ""
-	if !replays && !invariants.Enabled && interrupted == 0 { // the sample of race builds is small
+	if !replays && !invariants.Enabled && !pointtest.Drawn() && interrupted == 0 { // the sample of race builds is small
 		t.Error("no call was interrupted")
 	}
 }

@@ -135,7 +135,7 @@ func testEveryPoint(t *testing.T, p ledger.Policy, more string, sample int) {
 		Reset:     func() { s.reported = false; s.reset() },
 	}, sample, 200))
 	replays := flag.Lookup("dohosttest.replay").Value.String() != ""
-	if !t.Failed() && !replays && (s.unknown > 0) != (p == ledger.PolicyAtMostOnce) {
+	if mayBe := p == ledger.PolicyAtMostOnce; !t.Failed() && !replays && (s.unknown > 0) != mayBe && (!mayBe || !pointtest.Drawn()) {
 		t.Errorf("the outcome was reported as unknown %d times", s.unknown)
 	}
 }

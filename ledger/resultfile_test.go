@@ -143,7 +143,7 @@ func TestResultFileAtEveryPoint(t *testing.T) {
 			}
 		},
 	}, 30, 200))
-	if !t.Failed() && s.unknown == 0 {
+	if !t.Failed() && !pointtest.Drawn() && s.unknown == 0 {
 		t.Error("no outcome was unknown")
 	}
 }

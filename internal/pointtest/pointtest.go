@@ -20,6 +20,9 @@ var (
 // Full reports whether the flag -full is set.
 func Full() bool { return *full }
 
+// Drawn reports whether -points-seed draws the runs: then a test cannot require that one of them has met a rare case.
+func Drawn() bool { return *full && *points > 0 }
+
 // Case reports whether a test at every point runs one of its cases: always if it is daily, with -full, and in a replay, whose line may
 // name any case.
 func Case(daily bool) bool {
