@@ -38,6 +38,9 @@
 // Scenarios run with one processor, since they decide themselves which goroutine runs. The command
 // tries -workers mutations at the same time.
 //
+// An interrupt ends the command with a report on the mutations that have run. They are a random part of the
+// sample.
+//
 // The file of -cache keeps the results, by the name of the mutation and the text of its function.
 // Delete the file after a change of existing tests. After an addition of tests use -again: then only
 // the mutations that no test has found run again. The file equivalent.txt names the mutations that
@@ -129,6 +132,9 @@ func run(ctx context.Context, set settings) error {
 		return errors.New("more than 5 % of the sample are called equivalent")
 	}
 	results, err := tryAll(ctx, set, root, module, sites)
+	if ctx.Err() != nil {
+		report(os.Stdout, mutated, sites, results)
+	}
 	if err != nil {
 		return err
 	}
@@ -169,7 +175,9 @@ func (s *site) rank(seed uint64) []byte {
 	return sum[:]
 }
 
-// tryAll tries the mutations without a result in the cache, and returns the results of all.
+// tryAll tries the mutations without a result in the cache, and returns the results of all. It tries them by
+// rank, so that the mutations of an interrupted run are a sample, too; the result of a mutation that it
+// has not tried is empty.
 func tryAll(ctx context.Context, set settings, root, module string, sites []*site) (_ []result, err error) {
 	cached, err := openCache(set.cache, set.again)
 	if err != nil {
@@ -195,7 +203,13 @@ func tryAll(ctx context.Context, set settings, root, module string, sites []*sit
 	}
 	r := &runner{root: root, dir: dir, overlay: overlay, limit: set.limit, tests: tests}
 	results := make([]result, len(sites))
-	err = forEach(ctx, len(sites), set.workers, func(ctx context.Context, i int) error {
+	order := make([]int, len(sites))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return bytes.Compare(sites[a].rank(set.seed), sites[b].rank(set.seed)) })
+	err = forEach(ctx, len(sites), set.workers, func(ctx context.Context, n int) error {
+		i := order[n]
 		s := sites[i]
 		res, ok := cached.get(s)
 		if !ok {

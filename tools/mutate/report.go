@@ -18,13 +18,16 @@ func share(part, all int) float64 {
 	return 100 * float64(part) / float64(all)
 }
 
-// report prints a table and the survivors, and returns the total.
+// report prints a table and the survivors, and returns the total. It leaves out empty results.
 func report(out io.Writer, pkgs []string, sites []*site, results []result) (total score) {
 	scores := map[string]*score{}
 	for _, pkg := range pkgs {
 		scores[pkg] = new(score)
 	}
 	for i, r := range results {
+		if r.Verdict == "" {
+			continue
+		}
 		for _, s := range []*score{scores[sites[i].pkg], &total} {
 			s.all++
 			switch r.Verdict {
@@ -48,7 +51,7 @@ func report(out io.Writer, pkgs []string, sites []*site, results []result) (tota
 	row("total", &total)
 	w.Flush()
 	for i, r := range results {
-		if s := sites[i]; r.Test == "" {
+		if s := sites[i]; r.Verdict == survived || r.Verdict == unreached {
 			fmt.Fprintf(out, "\n%s: %s\n\t%s:%d: %s\n", r.Verdict, s.name, path.Join(s.pkg, path.Base(s.file)), s.line, s.text)
 		}
 	}
