@@ -32,9 +32,10 @@
 //
 // The tests are the tests of the root module and of examples/orders. The first pass runs the scenarios:
 // the tests that call EveryPoint or Simulate of dohosttest. The second pass runs the other tests
-// for the mutations that are left. Each test first runs without a mutation, and must pass; that run
-// shows which mutations the test reaches, and it runs again only with those. A test that fails or
-// hangs finds the mutation. The race detector would find more of the removed locks; it does not run.
+// for the mutations that are left. Each test first runs without a mutation. That run shows which
+// mutations the test reaches, and it runs again only with those. A scenario must pass then; another test
+// that fails, for example because it counts allocations, is not used. A test that fails or hangs finds the
+// mutation. The race detector would find more of the removed locks; it does not run.
 // Scenarios run with one processor, since they decide themselves which goroutine runs. The command
 // tries -workers mutations at the same time.
 //

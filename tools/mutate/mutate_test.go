@@ -327,6 +327,11 @@ func TestSum(t *testing.T) {
 		}
 	})
 }
+
+func TestAllocations(t *testing.T) {
+	say("a test that fails without a mutation")
+	t.Error("it counts allocations")
+}
 `
 	if err := os.WriteFile(filepath.Join(root, "sample_test.go"), []byte(tests), 0o666); err != nil {
 		t.Fatal(err)
