@@ -131,7 +131,7 @@ func TestServeStartsAndStopsUnderStress(t *testing.T) {
 	}
 	lifecycletest.Stress(t, a.start, a.stop)
 	a.serve()
-	total, ok := a.add(1) // on a busy machine, the only one that is acknowledged
+	total, ok := a.add(1) // on a busy machine, only this increment may be acknowledged
 	a.stop()
 	if !ok || total < a.acked || total > a.tried {
 		t.Errorf("the total is %d (answered: %v), of %d increments that were acknowledged and %d that were tried", total, ok, a.acked, a.tried)
