@@ -13,8 +13,22 @@ import (
 // reported reason.
 var allEndings = append(slices.Clone(localEndings), eviction.EndTakeOver)
 
+// interruptions are the modes of all interruptions.
+var interruptions = append(slices.Clone(allEndings), fullDisk)
+
 // localEndings are the endings of processes without a shared log.
 var localEndings = []dohost.EndMode{eviction.EndFence, eviction.EndCrash, eviction.EndPowerCut, eviction.EndKill}
+
+// fullDisk is the mode of an interruption that ends nothing: the disk is full until the next step.
+const fullDisk dohost.EndMode = 0x80
+
+// modeName returns the name of the mode of an interruption.
+func modeName(m dohost.EndMode) string {
+	if m == fullDisk {
+		return "full disk"
+	}
+	return m.String()
+}
 
 // endings returns the modes that a test selects, or all possible modes.
 func endings(selected []dohost.EndMode, sharedLog bool) []dohost.EndMode {
@@ -27,15 +41,21 @@ func endings(selected []dohost.EndMode, sharedLog bool) []dohost.EndMode {
 	return localEndings
 }
 
-// canEnd reports whether something at p can end in this mode: between two incarnations, only the process can.
-func canEnd(e dohost.EndMode, p Point) bool { return p.Incarnation != 0 || !e.EndsIncarnation() }
+// canEnd reports whether something at p can end in this mode: between two incarnations, only the process can. The disk is
+// full during an operation on storage.
+func canEnd(e dohost.EndMode, p Point) bool {
+	if e == fullDisk {
+		return p.Place == eviction.PlaceStorage
+	}
+	return p.Incarnation != 0 || !e.EndsIncarnation()
+}
 
 // endingFlag returns the name for a replay line.
-func endingFlag(e dohost.EndMode) string { return strings.ReplaceAll(e.String(), " ", "-") }
+func endingFlag(e dohost.EndMode) string { return strings.ReplaceAll(modeName(e), " ", "-") }
 
 func parseEnding(s string) (dohost.EndMode, error) {
 	var names []string
-	for _, e := range allEndings {
+	for _, e := range interruptions {
 		if names = append(names, endingFlag(e)); s == endingFlag(e) {
 			return e, nil
 		}

@@ -69,13 +69,13 @@ func testEndingsAtEachStage(t *testing.T, shared bool) {
 }
 
 func TestEndingsHaveNames(t *testing.T) {
-	for _, e := range allEndings {
+	for _, e := range interruptions {
 		if got, err := parseEnding(endingFlag(e)); err != nil || got != e {
 			t.Errorf("%v: %v, %v", e, got, err)
 		}
 	}
 	for _, name := range []string{"none", "restart", ""} {
-		if _, err := parseEnding(name); fmt.Sprint(err) != fmt.Sprintf("ending %q: want one of fence, crash, power-cut, kill, take-over", name) {
+		if _, err := parseEnding(name); fmt.Sprint(err) != fmt.Sprintf("ending %q: want one of fence, crash, power-cut, kill, take-over, full-disk", name) {
 			t.Error(err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -50,13 +51,17 @@ type Scenario struct {
 	// Endings are the modes of the endings: [dohost.EndFence], [dohost.EndCrash], [dohost.EndPowerCut] and
 	// [dohost.EndKill], and with SharedLog [dohost.EndTakeOver]. Nil means all of them.
 	Endings []dohost.EndMode
+	// FullDisk adds runs with a disk that is full during one operation on storage: a write returns an error there that errors.Is
+	// matches with [dohost.ErrNoSpace]. Clients may then get such an error, too, and Check must accept the resulting state: the
+	// earlier writes of the event stay, unless they were in the same [dohost.Transaction]. Work without a client must be done in the end.
+	FullDisk bool
 	// SharedLog keeps the history of the store in a shared log in memory, which each process acquires. With
 	// [dohost.EndTakeOver] another process acquires it, with an older directory or an empty one, while the code of the
 	// former owner runs on for some seconds, without effect but on the Services. Bases cut the log after a few records
 	// (Options.BaseAfter), also while another process takes over.
 	SharedLog bool
-	// Sample, if not zero, is how many runs with one ending EveryPoint does, for a test that must be quick. If there are
-	// more, Seed draws them, and the summary says how many of the points were tried. Let another test, or the same test
+	// Sample, if not zero, is how many runs with one ending EveryPoint does, for a test that must be quick, and with FullDisk a third
+	// as many with a full disk. If there are more, Seed draws them, and the summary says how many of the points were tried. Let another test, or the same test
 	// with a flag, do all.
 	Sample int
 	// Pairs is how many pairs of endings are tried: the first ending is one that was tried
@@ -82,7 +87,8 @@ const maxFailures = 50
 // EveryPoint runs a scenario untouched, and counts the points where an incarnation can end.
 // Then it runs the scenario again for every point, with [dohost.EndFence], [dohost.EndCrash] and [dohost.EndPowerCut]
 // there, and with [dohost.EndKill] while a record is on its way to the disk; with Scenario.SharedLog also with
-// [dohost.EndTakeOver] at every point. Scenario.Endings restricts these modes. Each run
+// [dohost.EndTakeOver] at every point. Scenario.Endings restricts these modes. Scenario.FullDisk adds a run for every operation on
+// storage. Each run
 // continues until recovery is at rest, and is checked. Scenario.Sample bounds the number of these runs.
 //
 // It fails t if a check fails; and also if there are no points or no check, if two
@@ -190,8 +196,12 @@ func (s *Scenario) run(h *Host) error {
 
 // excuses reports whether a client may fail with err because the test has ended something.
 func (w *scenarioRun) excuses(err error) (excused bool) {
-	w.atStandstill(func() { excused = len(w.endings) > 0 || w.disturbed })
-	return excused && byEnding(err)
+	full := false
+	w.atStandstill(func() {
+		excused = len(w.endings) > 0 || w.disturbed
+		full = slices.ContainsFunc(w.endings, func(i interruption) bool { return i.Ending == fullDisk })
+	})
+	return excused && byEnding(err) || full && errors.Is(err, dohost.ErrNoSpace)
 }
 
 // byEnding reports whether a call failed because the test has ended something, and not by

@@ -117,12 +117,12 @@ func (s *Scenario) endsAt(e dohost.EndMode, p Point) bool {
 	if e == eviction.EndKill && p.Place != eviction.PlaceSync || !canEnd(e, p) {
 		return false
 	}
-	return slices.Contains(s.endings(), e)
+	return e == fullDisk && s.FullDisk || slices.Contains(s.endings(), e)
 }
 
 // endingsAt returns the endings of runs at a point.
 func (s *Scenario) endingsAt(p Point) (es []dohost.EndMode) {
-	for _, e := range allEndings {
+	for _, e := range interruptions {
 		if s.endsAt(e, p) {
 			es = append(es, e)
 		}
@@ -152,26 +152,46 @@ func (x *explorer) singles() {
 // interruptions returns every ending of every point, in the order of the points.
 func (s *Scenario) interruptions(points []Point) (all []interruption) {
 	for _, p := range points {
-		if s.Places != nil && !slices.Contains(s.Places, p.Place) {
-			continue
-		}
+		selected := s.Places == nil || slices.Contains(s.Places, p.Place)
 		for _, ending := range s.endingsAt(p) {
-			all = append(all, interruption{p, ending})
+			if selected || ending == fullDisk {
+				all = append(all, interruption{p, ending})
+			}
 		}
 	}
 	return all
 }
 
-// sample draws Scenario.Sample interruptions, and keeps their order.
+// sample draws Scenario.Sample endings and a third as many full disks, and keeps their order.
 func (x *explorer) sample(all []interruption) []interruption {
-	if x.s.Sample == 0 || x.s.Sample >= len(all) {
+	if x.s.Sample == 0 {
 		return all
 	}
-	drawn := rand.New(rand.NewPCG(x.s.Seed, 2)).Perm(len(all))[:x.s.Sample]
+	var endings, full []int
+	for i, one := range all {
+		if one.Ending == fullDisk {
+			full = append(full, i)
+		} else {
+			endings = append(endings, i)
+		}
+	}
+	drawn := append(x.draws(endings, x.s.Sample, 2), x.draws(full, (x.s.Sample+2)/3, 3)...)
 	slices.Sort(drawn)
 	some := make([]interruption, 0, len(drawn))
 	for _, i := range drawn {
 		some = append(some, all[i])
+	}
+	return some
+}
+
+// draws returns n of some numbers, drawn by Scenario.Seed.
+func (x *explorer) draws(of []int, n int, stream uint64) []int {
+	if n >= len(of) {
+		return of
+	}
+	some := make([]int, 0, n)
+	for _, i := range rand.New(rand.NewPCG(x.s.Seed, stream)).Perm(len(of))[:n] {
+		some = append(some, of[i])
 	}
 	return some
 }

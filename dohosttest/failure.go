@@ -50,7 +50,7 @@ func (f *Failure) Text() string {
 		if i > 0 {
 			then = "and another, in the recovery from that: a"
 		}
-		fmt.Fprintf(&b, "%s %v at the place %q of class %s, event %s", then, s.Ending, s.Point.Place, s.Point.Object.Class, s.Point.Op)
+		fmt.Fprintf(&b, "%s %s at the place %q of class %s, event %s", then, modeName(s.Ending), s.Point.Place, s.Point.Object.Class, s.Point.Op)
 		if s.Point.Site != "" {
 			fmt.Fprintf(&b, ", %s", s.Point.Site)
 		}

@@ -43,10 +43,10 @@ func (r *report) summary() string {
 	var b strings.Builder
 	runs := 0
 	var by []string
-	for _, ending := range allEndings {
+	for _, ending := range interruptions {
 		if n := r.Runs[ending]; n > 0 {
 			runs += n
-			by = append(by, fmt.Sprintf("%d %v", n, ending))
+			by = append(by, fmt.Sprintf("%d %s", n, modeName(ending)))
 		}
 	}
 	covered := 100

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -53,6 +54,7 @@ type scenarioRun struct {
 	panics      atomic.Int64
 	// unknown counts reports of unknown outcomes, and falseUnknown those without an effect.
 	unknown, falseUnknown atomic.Int64
+	full                  *process // its disk is full until the next step; nil if none is
 	drawEnding            func(Point) dohost.EndMode
 	traces                map[dohost.ID]*objectTrace
 	events                int // started so far
@@ -114,7 +116,7 @@ func (w *scenarioRun) runProcesses(ctx context.Context, f func(ctx context.Conte
 	w.ctx, w.cancel = context.WithCancelCause(ctx)
 	defer w.cancel(nil)
 	w.sched = newScheduler(w.order)
-	w.sched.visit, w.sched.name = w.visit, w.name
+	w.sched.visit, w.sched.name, w.sched.begin = w.visit, w.name, w.endFullDisk
 	for _, s := range w.services {
 		s.begin(&w.log)
 	}
@@ -193,8 +195,25 @@ func (w *scenarioRun) visit(g *stepRequest) eviction.EndMode {
 		w.end(ending == eviction.EndKill)
 	case eviction.EndTakeOver:
 		w.takeOver()
+	case fullDisk:
+		w.full = g.proc
+		w.setFree(0)
 	}
 	return eviction.EndNone
+}
+
+// setFree sets the free space of the disk of the process in full.
+func (w *scenarioRun) setFree(bytes uint64) {
+	w.full.fs.SetFree(bytes)
+	kernel.OfHost(w.full.host).RecheckSpace()
+}
+
+// endFullDisk is called before each step: the disk is no longer full.
+func (w *scenarioRun) endFullDisk() {
+	if w.full != nil {
+		w.setFree(math.MaxInt64)
+		w.full = nil
+	}
 }
 
 // mayEndAt reports whether the point looks like a target.
@@ -250,7 +269,7 @@ func (w *scenarioRun) endingAt(g *stepRequest, p Point) dohost.EndMode {
 		}
 		p.Site = callSite(g.pcs)
 		w.endings = append(w.endings, interruption{p, ending})
-		w.log.addText(p.Object, "%v here", ending)
+		w.log.addText(p.Object, "%s here", modeName(ending))
 	}
 	return ending
 }

@@ -24,6 +24,7 @@ import (
 type scheduler struct {
 	visit func(*stepRequest) eviction.EndMode // called at a standstill
 	name  func(*stepRequest) string
+	begin func() // called at a standstill, before each step
 	order order
 	draw  *rand.Rand // nil: no draw
 
@@ -118,6 +119,7 @@ func (s *scheduler) stop() {
 }
 
 func (s *scheduler) step(g *stepRequest) {
+	s.begin()
 	if g.do != nil {
 		g.do()
 		g.proceed <- eviction.EndNone

@@ -65,6 +65,9 @@ func (g *spaceGuard) recheck() error {
 	return g.check()
 }
 
+// RecheckSpace measures the free space of the disk now: while there was space, Put does that once a second. For tests.
+func (s *Store) RecheckSpace() { _ = s.space.recheck() }
+
 // flushError refuses writes while the engine cannot flush: it could probably not create its next log file either, and the
 // store would fail.
 type flushError struct{ err error }

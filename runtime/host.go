@@ -220,6 +220,9 @@ func (h *Host) Abandon() {
 	<-h.done
 }
 
+// RecheckSpace measures the free space of the disk now. For tests.
+func (h *Host) RecheckSpace() { h.store.RecheckSpace() }
+
 func (h *Host) shutDown() {
 	h.phase.CompareAndSwap(phaseOpen, phaseClosing)
 	h.endOpen(ErrClosed)

@@ -3,6 +3,7 @@
 package pointtest
 
 import (
+	"errors"
 	"flag"
 
 	"github.com/dohost/dohost"
@@ -33,6 +34,11 @@ func Case(daily bool) bool {
 // that of the last of these places.
 func Places() []dohost.Place {
 	return []dohost.Place{dohost.PlaceCommit, dohost.PlaceCommitted, dohost.PlaceSync, dohost.PlaceDurable, dohost.PlaceRelease, dohost.PlaceAwaited}
+}
+
+// RetryIdempotent is dohost.RetryIdempotent for a call that also found the disk full, and repeats the writes that it made before.
+func RetryIdempotent(err error, attempt int) bool {
+	return dohost.RetryIdempotent(err, attempt) || errors.Is(err, dohost.ErrNoSpace)
 }
 
 // Scenario returns a scenario for this test. With -full it has all runs with one ending, or those of -points, and pairs with two.
