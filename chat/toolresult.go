@@ -63,14 +63,27 @@ func (k *toolCalls) toolAnswered(ctx context.Context, conn *agent.Conn, data []b
 	if err != nil || !f.AutoContinue {
 		return err
 	}
-	note, err := k.conv.requestOfMessage(ctx, of)
+	err = k.continueForClient(ctx, conn, of, &f)
+	if noSpace(err) {
+		return k.sendRefusal(ctx, conn, fmt.Errorf("chat: the answer to the tool call %q is stored, but not its continuation: %w", f.CallID, err))
+	}
+	return err
+}
+
+// continueForClient queues the continuation of a message that a client's answer requests, as soon as there is space for it, within answerWait.
+func (k *toolCalls) continueForClient(ctx context.Context, conn *agent.Conn, message string, f *answerFrame) error {
+	note, err := k.conv.requestOfMessage(ctx, message)
 	if err != nil {
 		return err
 	}
 	if f.Tools != nil {
 		note.Tools = f.Tools
 	}
-	open, err := k.conv.queueContinuation(ctx, conn.ID(), of, note, false)
+	open := false
+	err = retryNoSpaceWithin(ctx, answerWait, func() (err error) {
+		open, err = k.conv.queueContinuation(ctx, conn.ID(), message, note, false)
+		return err
+	})
 	if err == nil && open && conn.Protocol() { // as if the client had asked for the continuation
 		k.clients.audience.waits(conn)
 	}
