@@ -239,9 +239,6 @@ func (k *toolCalls) appendApproval(ctx context.Context, row *callRow, action App
 	}
 	note.Name = approvalNote
 	note.Count++
-	if err := notes.Put(ctx, k.store(), note); err != nil {
-		return err
-	}
 	now := time.Now()
 	event := approvalRow{
 		Number: note.Count, Message: row.Message, Call: row.ID, Tool: row.Tool, Digest: hex.EncodeToString([]byte(row.Digest)),
@@ -250,7 +247,13 @@ func (k *toolCalls) appendApproval(ctx context.Context, row *callRow, action App
 	if by, ok := ctx.Value(actorKey{}).(actor); ok && action != ApprovalRequested {
 		event.Actor, event.Reason = by.name, by.reason
 	}
-	if err := approvals.Insert(ctx, k.store(), event); err != nil {
+	err = dohost.Transaction(ctx, func(ctx context.Context) error { // the numbers have no gap, also on a full disk
+		if err := notes.Put(ctx, k.store(), note); err != nil {
+			return err
+		}
+		return approvals.Insert(ctx, k.store(), event)
+	})
+	if err != nil {
 		return err
 	}
 	outcome := string(action)
