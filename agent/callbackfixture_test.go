@@ -100,12 +100,11 @@ func (o *callbackLog) startedTasks() int {
 
 // write appends a line to the agent's storage.
 func (c *callbackAgent) write(ctx context.Context, line string) error {
-	n, _, err := dohost.Get[int](ctx, c.Storage(), "lines")
-	if err != nil {
-		return err
-	}
-	return errors.Join(dohost.Put(ctx, c.Storage(), "lines", n+1),
-		dohost.Put(ctx, c.Storage(), fmt.Sprintf("line/%06d", n), line))
+	return dohost.Transaction(ctx, func(ctx context.Context) error {
+		n, _, err := dohost.Get[int](ctx, c.Storage(), "lines")
+		return errors.Join(err, dohost.Put(ctx, c.Storage(), "lines", n+1),
+			dohost.Put(ctx, c.Storage(), fmt.Sprintf("line/%06d", n), line))
+	})
 }
 
 func (c *callbackAgent) lines(ctx context.Context) (lines []string, err error) {

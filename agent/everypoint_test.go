@@ -32,10 +32,11 @@ func scenarioClass(o *callbackLog) dohost.Class {
 			return c.write(ctx, text)
 		}),
 		agent.OnSchedule(never, func(c *callbackAgent, ctx context.Context, text string) error {
-			if err := c.write(ctx, text); err != nil {
-				return err
+			err := c.write(ctx, text)
+			if errors.Is(err, dohost.ErrNoSpace) {
+				err = c.write(ctx, text)
 			}
-			return errors.New("never")
+			return errors.Join(err, errors.New("never"))
 		}))
 }
 
@@ -75,13 +76,21 @@ func count(lines []string, text string) (n int) {
 
 // callOnce calls do in one event, once, even if the caller itself is repeated.
 func callOnce(ctx context.Context, h *dohosttest.Host, do func(context.Context, *callbackAgent) error) error {
-	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
-		return callbackAgents.Get(h, "a").Do(ctx, func(ctx context.Context, c *callbackAgent) error {
-			if planned, _, err := dohost.Get[bool](ctx, c.Storage(), "planned"); planned || err != nil {
-				return errors.Join(err, c.checkAlarm(ctx))
-			}
-			return errors.Join(do(ctx, c), dohost.Put(ctx, c.Storage(), "planned", true), c.checkAlarm(ctx))
-		})
+	return doUntilDone(ctx, h, func(ctx context.Context, c *callbackAgent) error {
+		planned, _, err := dohost.Get[bool](ctx, c.Storage(), "planned")
+		if !planned && err == nil {
+			err = dohost.Transaction(ctx, func(ctx context.Context) error {
+				return errors.Join(do(ctx, c), dohost.Put(ctx, c.Storage(), "planned", true))
+			})
+		}
+		return errors.Join(err, c.checkAlarm(ctx))
+	})
+}
+
+// doUntilDone repeats do in events until it has run, and found space on the disk.
+func doUntilDone(ctx context.Context, h *dohosttest.Host, do func(context.Context, *callbackAgent) error) error {
+	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: pointtest.RetryIdempotent}, func(ctx context.Context) error {
+		return callbackAgents.Get(h, "a").Do(ctx, do)
 	})
 }
 
@@ -89,10 +98,7 @@ func callOnce(ctx context.Context, h *dohosttest.Host, do func(context.Context, 
 func checkAlarms(ctx context.Context, h *dohosttest.Host) error {
 	for range 3 {
 		h.Advance(1500 * time.Millisecond)
-		err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
-			return callbackAgents.Get(h, "a").Do(ctx, func(ctx context.Context, c *callbackAgent) error { return c.checkAlarm(ctx) })
-		})
-		if err != nil {
+		if err := doUntilDone(ctx, h, func(ctx context.Context, c *callbackAgent) error { return c.checkAlarm(ctx) }); err != nil {
 			return err
 		}
 	}
@@ -115,10 +121,11 @@ func checkLines(ctx context.Context, h *dohosttest.Host, want map[string]int) er
 func TestSchedulesAtEveryPoint(t *testing.T) {
 	o := &callbackLog{}
 	dohosttest.EveryPoint(t, pointtest.Scenario(dohosttest.Scenario{
-		Classes: []dohost.Class{scenarioClass(o)},
-		Options: dohost.Options{Listener: o.listener()},
-		Reset:   o.reset,
-		Places:  pointtest.Places(),
+		Classes:  []dohost.Class{scenarioClass(o)},
+		Options:  dohost.Options{Listener: o.listener()},
+		Reset:    o.reset,
+		Places:   pointtest.Places(),
+		FullDisk: true,
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			err := callOnce(ctx, h, func(ctx context.Context, c *callbackAgent) error {
 				_, err := agent.Schedule(ctx, c, agent.After(time.Second), once, "once", nil)
@@ -138,10 +145,11 @@ func TestSchedulesAtEveryPoint(t *testing.T) {
 func TestQueueAtEveryPoint(t *testing.T) {
 	o := &callbackLog{}
 	s := dohosttest.Scenario{
-		Classes: []dohost.Class{scenarioClass(o)},
-		Options: dohost.Options{Listener: o.listener()},
-		Reset:   o.reset,
-		Places:  pointtest.Places(),
+		Classes:  []dohost.Class{scenarioClass(o)},
+		Options:  dohost.Options{Listener: o.listener()},
+		Reset:    o.reset,
+		Places:   pointtest.Places(),
+		FullDisk: true,
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			err := callOnce(ctx, h, func(ctx context.Context, c *callbackAgent) error {
 				var errs []error

@@ -157,13 +157,15 @@ func TestFiberHooksAtEveryPoint(t *testing.T) {
 		Places:  pointtest.Places(),
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			stub := hookAgents.Get(h, "a")
-			err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
-				return stub.Do(ctx, func(ctx context.Context, n *hookAgent) (err error) {
-					for i := range 3 {
-						_, err2 := agent.StartFiber(ctx, n, hookKind, i, &agent.FiberOptions{Key: fmt.Sprint("k", i)})
-						err = errors.Join(err, err2)
-					}
-					return err
+			err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: pointtest.RetryIdempotent}, func(ctx context.Context) error {
+				return stub.Do(ctx, func(ctx context.Context, n *hookAgent) error {
+					return dohost.Transaction(ctx, func(ctx context.Context) (err error) {
+						for i := range 3 {
+							_, err2 := agent.StartFiber(ctx, n, hookKind, i, &agent.FiberOptions{Key: fmt.Sprint("k", i)})
+							err = errors.Join(err, err2)
+						}
+						return err
+					})
 				})
 			})
 			h.Advance(time.Second)

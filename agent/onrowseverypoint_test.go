@@ -40,7 +40,10 @@ func (p *postman) receipts(ctx context.Context, ls ...letter) error {
 			return errors.Join(errors.New("the first call"), dohost.Put(ctx, p.Storage(), "failed", true))
 		}
 		n, _, err2 := dohost.Get[int](ctx, p.Storage(), "receipt "+l.ID)
-		if err = errors.Join(err, err2, dohost.Put(ctx, p.Storage(), "receipt "+l.ID, n+1), p.done(ctx, l.ID)); err != nil {
+		err3 := dohost.Transaction(ctx, func(ctx context.Context) error {
+			return errors.Join(dohost.Put(ctx, p.Storage(), "receipt "+l.ID, n+1), p.done(ctx, l.ID))
+		})
+		if err = errors.Join(err, err2, err3); err != nil {
 			return err
 		}
 	}
@@ -49,9 +52,10 @@ func (p *postman) receipts(ctx context.Context, ls ...letter) error {
 
 func (o *postOffice) scenario() dohosttest.Scenario {
 	return pointtest.Scenario(dohosttest.Scenario{
-		Classes: []dohost.Class{postClass(o)},
-		Reset:   func() { o.took() },
-		Places:  pointtest.Places(),
+		Classes:  []dohost.Class{postClass(o)},
+		Reset:    func() { o.took() },
+		Places:   pointtest.Places(),
+		FullDisk: true,
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			err := o.postOnce(ctx, h, "a", "b", "c")
 			h.Advance(100 * time.Millisecond)
@@ -65,13 +69,14 @@ func (o *postOffice) scenario() dohosttest.Scenario {
 
 // postOnce inserts letters once, however often the call is repeated.
 func (o *postOffice) postOnce(ctx context.Context, h *dohosttest.Host, ids ...string) error {
-	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
+	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: pointtest.RetryIdempotent}, func(ctx context.Context) error {
 		return postmen.Get(h, "a").Do(ctx, func(ctx context.Context, p *postman) error {
 			for _, id := range ids {
-				if _, ok, err := letters.Get(ctx, p.Storage(), id); ok || err != nil {
-					return err
+				_, ok, err := letters.Get(ctx, p.Storage(), id)
+				if !ok && err == nil {
+					err = letters.Insert(ctx, p.Storage(), letter{ID: id, State: "pending"})
 				}
-				if err := letters.Insert(ctx, p.Storage(), letter{ID: id, State: "pending"}); err != nil {
+				if err != nil {
 					return err
 				}
 			}

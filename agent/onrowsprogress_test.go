@@ -105,7 +105,10 @@ func TestOnRowBatchProgressAtEveryPoint(t *testing.T) {
 	o := &postOffice{batch: func(p *postman, ctx context.Context, ls []letter) error {
 		for _, l := range ls {
 			n, _, err := dohost.Get[int](ctx, p.Storage(), "receipt "+l.ID)
-			if err = errors.Join(err, dohost.Put(ctx, p.Storage(), "receipt "+l.ID, n+1), p.done(ctx, l.ID)); err != nil {
+			err2 := dohost.Transaction(ctx, func(ctx context.Context) error {
+				return errors.Join(dohost.Put(ctx, p.Storage(), "receipt "+l.ID, n+1), p.done(ctx, l.ID))
+			})
+			if err = errors.Join(err, err2); err != nil {
 				return err
 			}
 			if err := dohost.Sleep(ctx, 300*time.Millisecond); err != nil {

@@ -405,7 +405,7 @@ func TestDecisionsAtEveryPoint(t *testing.T) {
 				decide := func(approve bool, after time.Duration) func(context.Context) error {
 					return func(ctx context.Context) error {
 						time.Sleep(after)
-						return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
+						return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: pointtest.RetryIdempotent}, func(ctx context.Context) error {
 							err := countingAgents.Get(h, "polly").Do(ctx, func(ctx context.Context, p *countingAgent) error {
 								err := chat.Decide(ctx, p, &chat.Decision{Call: "call-1", Approve: approve, Actor: fmt.Sprint(approve)})
 								if errors.Is(err, chat.ErrDecided) || errors.Is(err, chat.ErrNoCall) {

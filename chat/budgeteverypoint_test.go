@@ -11,6 +11,7 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/pointtest"
 	"github.com/dohost/dohost/ledger"
 )
 
@@ -24,7 +25,7 @@ const (
 func approveBudget(ctx context.Context, h *dohosttest.Host, want string) error {
 	for {
 		complete := false
-		err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
+		err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: pointtest.RetryIdempotent}, func(ctx context.Context) error {
 			return countingAgents.Get(h, testID.Name).Do(ctx, func(ctx context.Context, p *countingAgent) error {
 				list, err := chat.Messages(ctx, p, 1)
 				if err != nil || len(list) == 0 {

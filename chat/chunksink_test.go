@@ -247,7 +247,7 @@ func TestStreamToAtEveryPoint(t *testing.T) {
 		Reset:   func() { r.seen, r.err = nil, nil },
 		Places:  pointtest.Places(),
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
-			err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
+			err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: pointtest.RetryIdempotent}, func(ctx context.Context) error {
 				return workerAgents.Get(h, "7").Do(ctx, func(ctx context.Context, c *workerAgent) error {
 					_, err := agent.StartFiber(ctx, c, writing, "", &agent.FiberOptions{Key: "the"})
 					return err

@@ -542,6 +542,7 @@ func TestExternalCallsAtEveryPoint(t *testing.T) {
 			m := &stepsModel{steps: [][]string{{"a:1", "a:2"}, {"a:3"}}}
 			class := delegatingClass(m, chat.External{Async: async})
 			s := variant(scenario(&countingState{}, &testClients{}, class))
+			s.FullDisk = false // a tool's own write fails, and the model gets the error
 			s.Classes = append(s.Classes, executorClass(&bank))
 			s.Services = []*dohosttest.FakeService{&bank}
 			s.Pairs = min(s.Pairs, 5)

@@ -13,6 +13,7 @@ import (
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/pointtest"
 )
 
 // check compares the contexts of all runs of the handler, and the stored summaries, with the conversation of words and questions.
@@ -66,7 +67,7 @@ func (s *historian) check(ctx context.Context, h *dohosttest.Host, words, questi
 // askInOrder asks questions, each after the reply to the one before.
 func askInOrder(ctx context.Context, h *dohosttest.Host, questions []string) error {
 	for _, q := range questions {
-		err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
+		err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: pointtest.RetryIdempotent}, func(ctx context.Context) error {
 			return countingAgents.Get(h, testID.Name).Do(ctx, func(ctx context.Context, p *countingAgent) error {
 				id, err := chat.Ask(ctx, p, []chat.Message{chat.Text(q, chat.RoleUser, q)}, &chat.AskOptions{ID: q})
 				if err != nil {
@@ -107,7 +108,7 @@ func TestHistoryMergeAtEveryPoint(t *testing.T) {
 	sc := variant(scenario(&countingState{}, &testClients{}, s.class()))
 	sc.Reset = s.reset
 	sc.Run = func(ctx context.Context, h *dohosttest.Host) error {
-		err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
+		err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: pointtest.RetryIdempotent}, func(ctx context.Context) error {
 			return countingAgents.Get(h, testID.Name).Do(ctx, func(ctx context.Context, p *countingAgent) error {
 				if list, err := chat.Summaries(ctx, p); err != nil || len(list) > 0 {
 					return err

@@ -144,6 +144,7 @@ func (m *twoCallModel) class(model chat.Model, o *chat.AnswerOptions) dohost.Cla
 func (m *twoCallModel) atEveryPoint(t *testing.T, model chat.Model, check func(calls []chat.Part) error) {
 	all := &testClients{}
 	s := scenario(m.countingState, all, m.class(model, nil))
+	s.FullDisk = false // the tool's own write fails, and the model gets the error
 	s.Places = []dohost.Place{dohost.PlaceCommitted, dohost.PlaceDurable, dohost.PlaceAwaited}
 	reset := s.Reset
 	s.Reset = func() { reset(); m.ran, m.interruptions = map[string]int{}, 0 }

@@ -36,6 +36,7 @@ type reader struct {
 	replaced *view            // the replay so far; nil outside of a replay
 	messages []page           // the last transcript
 	ended    map[string]frame // by request
+	refused  map[string]bool  // requests that once found no space
 	log      []string         // kinds of frames
 	runs     toolRuns         // requests to other agents
 }
@@ -127,7 +128,7 @@ type hosted interface{ Host() *dohost.Host }
 var _ hosted = (*dohosttest.Host)(nil)
 
 func newReader(h hosted, id dohost.ID, name string) *reader {
-	return &reader{h: h, id: id, name: name, views: map[string]*view{}, ended: map[string]frame{}}
+	return &reader{h: h, id: id, name: name, views: map[string]*view{}, ended: map[string]frame{}, refused: map[string]bool{}}
 }
 
 // connect connects the reader, and asks for a reply to resume, like the hook.
@@ -197,6 +198,13 @@ func (r *reader) receive(ctx context.Context) (f frame, connected bool, err erro
 	}
 	f.size = len(data)
 	r.log = append(r.log, f.Type)
+	if f.Done && r.views[f.ID] == nil && !r.refused[f.ID] && strings.Contains(f.Body, dohost.ErrNoSpace.Error()) {
+		r.refused[f.ID] = true // the next request is as one after the loss of the first
+		_ = r.ws.CloseNow()
+		r.ws = nil
+		time.Sleep(time.Second)
+		return f, false, nil
+	}
 	if err := r.handleFrame(ctx, f); err != nil {
 		return f, true, fmt.Errorf("%s: %w", r.name, err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/pointtest"
 	"github.com/dohost/dohost/ledger"
 )
 
@@ -169,7 +170,7 @@ func (s *workerShop) class(distinct bool) dohost.Class {
 
 // work starts the fiber, and waits for its end.
 func (s *workerShop) work(ctx context.Context, h *dohosttest.Host) error {
-	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
+	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: pointtest.RetryIdempotent}, func(ctx context.Context) error {
 		return workerAgents.Get(h, "7").Do(ctx, func(ctx context.Context, c *workerAgent) error {
 			started, err := agent.StartFiber(ctx, c, twoRuns, 0, &agent.FiberOptions{Key: "two"})
 			if err != nil {
@@ -229,6 +230,7 @@ func (s *workerShop) check(ctx context.Context, h *dohosttest.Host) error {
 // scenario ends the agent at all points of the work.
 func (s *workerShop) scenario(distinct bool) dohosttest.Scenario {
 	sc := variant(scenario(&countingState{}, &testClients{}, s.class(distinct)))
+	sc.FullDisk = false // a tool's own write fails, and the worker reports the error
 	sc.Services = []*dohosttest.FakeService{&s.once, &s.again, &s.found}
 	sc.Run, sc.Check, sc.Reset, sc.SettleTime = s.work, s.check, s.reset, time.Minute
 	return sc
@@ -263,6 +265,7 @@ func TestWorkerInAnswerAtEveryPoint(t *testing.T) {
 	m := &stepsModel{steps: [][]string{{"worker", "worker"}}}
 	all := &testClients{}
 	sc := variant(scenario(&countingState{}, all, toolClass(m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{w.Tool()} })))
+	sc.FullDisk = false // a tool's own write fails, and the worker reports the error
 	sc.Services = []*dohosttest.FakeService{&s.once, &s.again}
 	reset := sc.Reset
 	sc.Reset = func() { reset(); m.asked = 0 }
