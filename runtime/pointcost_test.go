@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +18,8 @@ import (
 	"github.com/dohost/dohost/internal/invariants"
 	"github.com/dohost/dohost/objectstore"
 )
+
+var full = flag.Bool("full", false, "compare the allocations of a call with those of a runtime without points, which the test compiles")
 
 // callCost returns the allocations of a call that passes every place an event can pass
 // without an alarm: it writes, in a transaction too, gives the turn up, and emits two
@@ -43,12 +46,38 @@ func callCost(t *testing.T) float64 {
 	return testing.AllocsPerRun(1000, call)
 }
 
-// TestCallAllocations prints the number that TestPointsAllocateNothingWithoutAPolicy compares.
+// TestCallAllocations prints the number that comparePoints compares.
 func TestCallAllocations(t *testing.T) { t.Logf("a call allocates %v times", callCost(t)) }
 
-// TestPointsAllocateNothingWithoutAPolicy compares this build with one where the points do
-// nothing at all.
+// TestPointsAllocateNothingWithoutAPolicy passes points alone. With -full it also compares a call of this build with one of another
+// build, where the points do nothing: then the code around the points allocates nothing for them either.
 func TestPointsAllocateNothingWithoutAPolicy(t *testing.T) {
+	h := open(t, objectstore.NewMemFS(), Options{})
+	err := do(t.Context(), h, "a", "add", func(ctx context.Context, c *counter) error {
+		ev := eventOf(ctx)
+		for name, point := range map[string]func(){
+			"at":     func() { ev.obj.at(ev, eviction.PlaceEffect) },
+			"step":   func() { h.step(eviction.PlaceRecord) },
+			"count":  func() { h.count(ev) },
+			"callAt": func() { h.callAt(ctx, ev.obj.id(), ev.op, eviction.PlaceSend) },
+		} {
+			if n := testing.AllocsPerRun(1000, point); n != 0 {
+				t.Errorf("%s allocates %v times", name, n)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *full {
+		comparePoints(t)
+	}
+}
+
+// comparePoints compiles the runtime with points that do nothing.
+func comparePoints(t *testing.T) {
+	t.Helper()
 	source, err := os.ReadFile("point.go")
 	if err != nil {
 		t.Fatal(err)
