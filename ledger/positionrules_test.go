@@ -2,10 +2,8 @@ package ledger_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"strings"
 	"testing"
@@ -13,9 +11,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
-	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
-	"github.com/dohost/dohost/internal/pointtest"
 	"github.com/dohost/dohost/ledger"
 )
 
@@ -290,98 +286,4 @@ func TestScheduleThatIsDeadKeepsItsPosition(t *testing.T) {
 	if expect(t, got, "schedule/id/due/0"); runs != 3 {
 		t.Errorf("%d runs, want 3", runs)
 	}
-}
-
-// chatCashier is a chat with a model that calls a tool that makes a charge, until two calls have a result.
-type chatCashier struct {
-	*chat.Agent[struct{}]
-	s *shop
-}
-
-const chatCashiers dohost.Namespace[chatCashier] = "teller"
-
-// Stream asks for two equal calls in one answer first, and then for one.
-func (s *shop) Stream(_ context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
-	return func(yield func(chat.Chunk, error) bool) {
-		calls, done := 0, 0
-		for _, part := range p.Partial.Parts {
-			if part.Text("toolCallId") != "" {
-				calls++
-			}
-			if part.Text("state") == "output-available" {
-				done++
-			}
-		}
-		if done >= 2 {
-			if p.Partial.PlainText() == "" {
-				yield(chat.TextDelta("t", "paid"), nil)
-			}
-			return
-		}
-		for n := range 2 - done {
-			id := fmt.Sprint("call ", calls+n)
-			if !yield(chat.ToolInputStart(id, "pay"), nil) || !yield(chat.ToolInput(id, "pay", `{"Order":"7","Cents":4200}`), nil) {
-				return
-			}
-		}
-	}
-}
-
-func (s *shop) chatCashierClass() dohost.Class {
-	return chat.Bind(chatCashiers,
-		func(_ context.Context, a *chat.Agent[struct{}]) (*chatCashier, error) { return &chatCashier{a, s}, nil },
-		&chat.Handlers[chatCashier, struct{}]{
-			Options: chat.Options{Recovery: chat.Recovery{MaxAttempts: 100}},
-			Agent:   agent.Handlers[chatCashier, struct{}]{Extensions: []dohost.ClassExtension{ledger.Declare(&s.kind)}},
-			Reply: func(o *chatCashier, ctx context.Context, r *chat.Reply) error {
-				for range 2 { // before the tools: equal operations of the message
-					if _, err := ledger.Do(ctx, o.Object(), &s.kind, charge{"fee", 1}, s.request); err != nil {
-						return err
-					}
-				}
-				return chat.Answer(ctx, r, s, &chat.AnswerOptions{Tools: []chat.Tool{{
-					ToolSpec: chat.ToolSpec{Name: "pay"},
-					Run: func(ctx context.Context, input json.RawMessage) (any, error) {
-						var c charge
-						if err := json.Unmarshal(input, &c); err != nil {
-							return nil, err
-						}
-						return ledger.Do(ctx, o.Object(), &s.kind, c, s.request)
-					},
-				}}})
-			},
-		})
-}
-
-// TestToolCallsAtEveryPoint lets a model repeat calls that were interrupted, as other calls. An intended second call is another
-// operation.
-func TestToolCallsAtEveryPoint(t *testing.T) {
-	s := newShop(ledger.PolicyIdempotent)
-	dohosttest.EveryPoint(t, pointtest.Scenario(dohosttest.Scenario{
-		Classes:  []dohost.Class{s.chatCashierClass()},
-		Services: []*dohosttest.FakeService{&s.bank},
-		Run: func(ctx context.Context, h *dohosttest.Host) error {
-			return retry(ctx, func(ctx context.Context) error {
-				return chatCashiers.Get(h, "7").Do(ctx, func(ctx context.Context, o *chatCashier) error {
-					_, err := chat.Ask(ctx, o, nil, &chat.AskOptions{ID: "one"})
-					if err != nil {
-						return err
-					}
-					r, _, err := chat.Wait(ctx, o, "one")
-					if err == nil && (r.Status != chat.StatusCompleted || r.Message.PlainText() != "paid") {
-						err = fmt.Errorf("the reply is %+v", r)
-					}
-					return err
-				})
-			})
-		},
-		Check: func(context.Context, *dohosttest.Host) error {
-			if n := s.bank.Total(); n != 3 {
-				return fmt.Errorf("%d effects, want 3", n)
-			}
-			return nil
-		},
-		SettleTime: time.Second,
-		Reset:      s.reset,
-	}, 15, 200))
 }
