@@ -53,25 +53,28 @@ func viewOf(sn *objectstore.Snapshot, id ID, q *DetailQuery) (*Snapshot, error) 
 //
 // Errors: a [*NameError], [ErrDamaged], [ErrFenced], [ErrMisuse].
 func (c *Collection[T]) Scan(v *Snapshot, q *Query[T]) iter.Seq2[Row[T], error] {
-	return func(yield func(Row[T], error) bool) {
-		rq, err := c.query(q)
-		if err != nil {
-			yield(Row[T]{}, err)
-			return
+	return func(yield func(Row[T], error) bool) { c.scan(v, q, yield) }
+}
+
+// scan is the loop of Scan. The compiler copies the function that Scan returns into each caller, so that function only calls this one.
+func (c *Collection[T]) scan(v *Snapshot, q *Query[T], yield func(Row[T], error) bool) {
+	rq, err := c.query(q)
+	if err != nil {
+		yield(Row[T]{}, err)
+		return
+	}
+	n := 0
+	for r, err := range v.sn.Rows(v.id, c.Name, rq) {
+		var row Row[T]
+		if err == nil {
+			row, err = c.row(r)
 		}
-		n := 0
-		for r, err := range v.sn.Rows(v.id, c.Name, rq) {
-			var row Row[T]
-			if err == nil {
-				row, err = c.row(r)
-			}
-			if err == nil && q != nil && q.Where != nil && !q.Where(row.Value) {
-				continue
-			}
-			n++
-			if !yield(row, err) || err != nil || q != nil && n == q.Limit {
-				return
-			}
+		if err == nil && q != nil && q.Where != nil && !q.Where(row.Value) {
+			continue
+		}
+		n++
+		if !yield(row, err) || err != nil || q != nil && n == q.Limit {
+			return
 		}
 	}
 }

@@ -267,25 +267,28 @@ func (c *Collection[T]) decode(key string, data []byte) (v T, err error) {
 //
 // Errors: [ErrMisuse].
 func (c *Collection[T]) All(ctx context.Context, s *Storage, q *Query[T]) iter.Seq2[Row[T], error] {
-	return func(yield func(Row[T], error) bool) {
-		rq, err := c.query(q)
-		if err != nil {
-			yield(Row[T]{}, err)
-			return
+	return func(yield func(Row[T], error) bool) { c.all(ctx, s, q, yield) }
+}
+
+// all is the loop of All. The compiler copies the function that All returns into each caller, so that function only calls this one.
+func (c *Collection[T]) all(ctx context.Context, s *Storage, q *Query[T], yield func(Row[T], error) bool) {
+	rq, err := c.query(q)
+	if err != nil {
+		yield(Row[T]{}, err)
+		return
+	}
+	b, n := c.bytes(), 0
+	for r, err := range s.rt().Rows(ctx, &b, rq) {
+		var row Row[T]
+		if err == nil {
+			row, err = c.row(r)
 		}
-		b, n := c.bytes(), 0
-		for r, err := range s.rt().Rows(ctx, &b, rq) {
-			var row Row[T]
-			if err == nil {
-				row, err = c.row(r)
-			}
-			if err == nil && q != nil && q.Where != nil && !q.Where(row.Value) {
-				continue
-			}
-			n++
-			if !yield(row, err) || err != nil || q != nil && n == q.Limit {
-				return
-			}
+		if err == nil && q != nil && q.Where != nil && !q.Where(row.Value) {
+			continue
+		}
+		n++
+		if !yield(row, err) || err != nil || q != nil && n == q.Limit {
+			return
 		}
 	}
 }

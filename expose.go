@@ -33,23 +33,7 @@ func ExposeRead[O, In, Out any](name string, m func(*O, context.Context, In) (Ou
 // "dohost.". Callers with [RightsReadOnly] rights from [Handlers].Authorize cannot call the method.
 func Expose[O, In, Out any](name string, m func(*O, context.Context, In) (Out, error)) Entry[O] {
 	return Entry[O]{bind: func(c *Class) {
-		switch {
-		case name == "":
-			c.addError("Expose without a name")
-		case m == nil:
-			c.addError("Expose of %q without a method", name)
-		case name == opHTTP: // package web uses this name for requests to OnHTTP
-			c.addError("Expose of %q: the name is reserved", name)
-		case strings.HasPrefix(name, reservedMethods):
-			c.addError("Expose of %q: names that begin with %q are reserved", name, reservedMethods)
-		case c.rt.Methods[name] != nil:
-			c.addError("a second Expose of %q", name)
-		}
-		for _, err := range []error{checkJSON(reflect.TypeFor[In](), true), checkJSON(reflect.TypeFor[Out](), false)} {
-			if err != nil {
-				c.addError("Expose of %q: %w", name, err)
-			}
-		}
+		c.checkExposed(name, m == nil, reflect.TypeFor[In](), reflect.TypeFor[Out]())
 		c.rt.Methods[name] = func(ctx context.Context, instance any, arg []byte) ([]byte, error) {
 			o, err := instanceOf[O](instance)
 			if err != nil {
@@ -68,6 +52,27 @@ func Expose[O, In, Out any](name string, m func(*O, context.Context, In) (Out, e
 			return json.Marshal(out)
 		}
 	}}
+}
+
+// checkExposed adds the errors of an Expose. It is not generic, so that the compiler makes it once, and not for each method.
+func (c *Class) checkExposed(name string, isNil bool, in, out reflect.Type) {
+	switch {
+	case name == "":
+		c.addError("Expose without a name")
+	case isNil:
+		c.addError("Expose of %q without a method", name)
+	case name == opHTTP: // package web uses this name for requests to OnHTTP
+		c.addError("Expose of %q: the name is reserved", name)
+	case strings.HasPrefix(name, reservedMethods):
+		c.addError("Expose of %q: names that begin with %q are reserved", name, reservedMethods)
+	case c.rt.Methods[name] != nil:
+		c.addError("a second Expose of %q", name)
+	}
+	for _, err := range []error{checkJSON(in, true), checkJSON(out, false)} {
+		if err != nil {
+			c.addError("Expose of %q: %w", name, err)
+		}
+	}
 }
 
 // notRunError marks the error of an event whose method did not run. Methods return errors of the same types, which

@@ -52,19 +52,22 @@ func (c *Collection[T]) Keys(ctx context.Context, s *Storage, q *Query[T]) iter.
 
 // keysOf yields the error, or the rows of a query without their values.
 func keysOf(ctx context.Context, s *Storage, c objectstore.Collection, q objectstore.RowQuery, err error) iter.Seq2[Row[struct{}], error] {
-	return func(yield func(Row[struct{}], error) bool) {
-		if err != nil {
-			yield(Row[struct{}]{}, err)
+	return func(yield func(Row[struct{}], error) bool) { eachKey(ctx, s, c, q, err, yield) }
+}
+
+// eachKey is the loop of keysOf. The compiler copies the function that keysOf returns into each caller, so that function only calls this one.
+func eachKey(ctx context.Context, s *Storage, c objectstore.Collection, q objectstore.RowQuery, err error, yield func(Row[struct{}], error) bool) {
+	if err != nil {
+		yield(Row[struct{}]{}, err)
+		return
+	}
+	n := 0
+	for r, err := range s.rt().Rows(ctx, &c, q) {
+		row := Row[struct{}]{Version: r.Version}
+		row.Key, row.Cursor = keyAndCursor(r)
+		n++
+		if !yield(row, err) || err != nil || n == q.Limit {
 			return
-		}
-		n := 0
-		for r, err := range s.rt().Rows(ctx, &c, q) {
-			row := Row[struct{}]{Version: r.Version}
-			row.Key, row.Cursor = keyAndCursor(r)
-			n++
-			if !yield(row, err) || err != nil || n == q.Limit {
-				return
-			}
 		}
 	}
 }

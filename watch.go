@@ -103,16 +103,19 @@ type WatchOptions struct {
 // the object has 256 watches, or half of Options.MaxEvents; a [*FeedError] if the feed is trimmed ten times in succession
 // before Watch has read all rows; [ErrClosed] when the host begins to close; the ctx's cause; [ErrFenced].
 func (c *Collection[T]) Watch(ctx context.Context, s *Storage, q *Query[T], o *WatchOptions) iter.Seq2[Delta[T], error] {
-	return func(yield func(Delta[T], error) bool) {
-		w, err := c.watch(s, q, o)
-		if err == nil {
-			err = w.run(ctx, func(d Delta[any]) bool {
-				row := Row[T]{Key: d.Row.Key, Value: typed[T](d.Row.Value), Version: d.Row.Version, Cursor: d.Row.Cursor}
-				return yield(Delta[T]{Kind: d.Kind, Row: row, Was: d.Was, At: d.At}, nil)
-			})
-		}
-		if err != nil && !errors.Is(err, errLoopEnded) {
-			yield(Delta[T]{}, err)
-		}
+	return func(yield func(Delta[T], error) bool) { c.watchAll(ctx, s, q, o, yield) }
+}
+
+// watchAll is the loop of Watch. The compiler copies the function that Watch returns into each caller, so that function only calls this one.
+func (c *Collection[T]) watchAll(ctx context.Context, s *Storage, q *Query[T], o *WatchOptions, yield func(Delta[T], error) bool) {
+	w, err := c.watch(s, q, o)
+	if err == nil {
+		err = w.run(ctx, func(d Delta[any]) bool {
+			row := Row[T]{Key: d.Row.Key, Value: typed[T](d.Row.Value), Version: d.Row.Version, Cursor: d.Row.Cursor}
+			return yield(Delta[T]{Kind: d.Kind, Row: row, Was: d.Was, At: d.At}, nil)
+		})
+	}
+	if err != nil && !errors.Is(err, errLoopEnded) {
+		yield(Delta[T]{}, err)
 	}
 }

@@ -98,25 +98,28 @@ func (s *State) deleteRow(
 // Batch.QueryRows. The slices are valid until the next step. The step after the
 // turn was given up yields ErrTurnOver.
 func (s *State) Rows(ctx context.Context, c *objectstore.Collection, q objectstore.RowQuery) iter.Seq2[objectstore.CollectionRow, error] {
-	return func(yield func(objectstore.CollectionRow, error) bool) {
-		t, err := s.storage(ctx)
+	return func(yield func(objectstore.CollectionRow, error) bool) { s.rows(ctx, c, q, yield) }
+}
+
+// rows is the loop of Rows. The compiler copies the function that Rows returns into each caller, so that function only calls this one.
+func (s *State) rows(ctx context.Context, c *objectstore.Collection, q objectstore.RowQuery, yield func(objectstore.CollectionRow, error) bool) {
+	t, err := s.storage(ctx)
+	if err != nil {
+		yield(objectstore.CollectionRow{}, err)
+		return
+	}
+	releases := t.releases
+	it := s.incarnation().batch.QueryRows(c, q)
+	t.done()
+	defer it.Close()
+	for {
+		ok, err := nextRow(t, releases, it)
 		if err != nil {
 			yield(objectstore.CollectionRow{}, err)
 			return
 		}
-		releases := t.releases
-		it := s.incarnation().batch.QueryRows(c, q)
-		t.done()
-		defer it.Close()
-		for {
-			ok, err := nextRow(t, releases, it)
-			if err != nil {
-				yield(objectstore.CollectionRow{}, err)
-				return
-			}
-			if !ok || !yield(it.Row(), nil) {
-				return
-			}
+		if !ok || !yield(it.Row(), nil) {
+			return
 		}
 	}
 }
