@@ -145,7 +145,7 @@ func bank(bug bool) Simulation {
 }
 
 // .ci/run sets the flag.
-var full = flag.Bool("full", false, "do all runs of a random test, instead of half of them")
+var full = flag.Bool("full", false, "do all runs of a random test, instead of a quarter of them")
 
 // rounds returns the number of runs of a random test, which has n at most.
 func rounds(n int) int {
@@ -155,7 +155,7 @@ func rounds(n int) int {
 	case invariants.Enabled:
 		return max(n/8, 4)
 	}
-	return n / 2
+	return n / 4
 }
 
 func TestSimulate(t *testing.T) {
@@ -237,7 +237,7 @@ func TestSimulateShrinkKeepsTheFailure(t *testing.T) {
 		}
 		return fmt.Errorf("%d endings", n)
 	}
-	s.Steps, s.Faults, s.Chance = 10, -1, 0.3
+	s.Steps, s.Faults, s.Chance = 5, -1, 0.3
 	_, err := s.Try(t, 1)
 	if want := "check: 1 endings\nthe shortest script that fails in this way:\n"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("want %q in %v", want, err)
