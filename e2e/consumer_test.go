@@ -84,7 +84,7 @@ func freeAddress(t *testing.T) string {
 func build(t *testing.T, program string) string {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), filepath.Base(program))
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, program).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-tags", "e2e", "-o", bin, program).CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	return bin

@@ -43,7 +43,7 @@ type server struct {
 func buildServer(t *testing.T) string {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "server")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "./server").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-tags", "e2e", "-o", bin, "./server").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	return bin

@@ -1,3 +1,5 @@
+//go:build e2e
+
 // Command server is the server of the tests with published clients: a host of agents, on one listener with its
 // operator's side. The tests kill it.
 package main
