@@ -274,7 +274,7 @@ func TestFibersResumeAfterSIGKILL(t *testing.T) {
 }
 
 var checkpointRounds = flag.Int("checkpoint-rounds", 0,
-	"how often TestCheckpointIsNeverOlderThanBroadcast kills; 0 means 50, and 10 with invariants")
+	"how often TestCheckpointIsNeverOlderThanBroadcast kills; 0 means 20, and 10 with invariants")
 
 // waitHooks waits for so many hook calls, and returns their checkpoints.
 func (p *fiberTest) waitHooks(name string, hooks int) (from []int) {
@@ -316,7 +316,7 @@ func TestCheckpointIsNeverOlderThanBroadcast(t *testing.T) {
 	t.Parallel()
 	rounds := *checkpointRounds
 	if rounds == 0 {
-		rounds = 50
+		rounds = 20
 		if invariants.Enabled {
 			rounds = 10
 		}
