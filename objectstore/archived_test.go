@@ -411,6 +411,7 @@ func TestExportArchivedLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, fsys := newMemArchive(), NewMemFS()
 		s := shipTo(t, NewMemFS(), a)
+		time.Sleep(2 * time.Second) // the first base: Close does not wait for it
 		put(t, s, "o", "large", strings.Repeat("x", 100_000))
 		put(t, s, "o", "other", strings.Repeat("x", 100_000))
 		if err := s.Close(); err != nil {
