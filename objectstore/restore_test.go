@@ -16,15 +16,15 @@ import (
 	"github.com/dohost/dohost/internal/errkind"
 )
 
-// archiveOf returns the archive of a host that makes a record each second: about three in each object after a base of
-// several parts. Row n of object o has the number of the record's batch.
+// archiveOf returns the archive of a host that makes a record each second: three in each object after a base of several
+// parts. Row n of object o has the number of the record's batch. The host ships at half seconds, so no record is made then.
 func archiveOf(t *testing.T, batches int) *memArchive {
 	t.Helper()
 	a, down := newMemArchive(), errors.New("down")
 	a.refuse = down // so the first base is of a later record, and has several rows
-	s := shipTo(t, NewMemFS(), a, func(sh *Shipping) { sh.Every, sh.part = 3*time.Second, 1 })
+	s := shipTo(t, NewMemFS(), a, func(sh *Shipping) { sh.Every, sh.part = 2500*time.Millisecond, 1 })
 	for i := range batches {
-		if i == 3 {
+		if i == 2 {
 			a.set(func(a *memArchive) { a.refuse = nil })
 		}
 		put(t, s, "o", "n", fmt.Sprintf("%02d", i))
