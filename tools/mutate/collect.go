@@ -23,11 +23,12 @@ type collector struct {
 	sites    []*site
 	negated  map[ast.Expr]bool // conditions
 	fixed    map[ast.Expr]bool // constants that must not change
+	unread   map[ast.Node]bool // results that are returned with an error
 }
 
 // collect collects the sites of a function.
 func (c *collector) collect(fn *ast.FuncDecl) {
-	c.negated, c.fixed = map[ast.Expr]bool{}, map[ast.Expr]bool{}
+	c.negated, c.fixed, c.unread = map[ast.Expr]bool{}, map[ast.Expr]bool{}, map[ast.Node]bool{}
 	c.locks(fn)
 	ast.PreorderStack(fn.Body, []ast.Node{fn}, func(n ast.Node, stack []ast.Node) bool {
 		if e, ok := n.(ast.Expr); ok && c.p.TypesInfo.Types[e].Value != nil {
@@ -57,6 +58,11 @@ func (c *collector) collect(fn *ast.FuncDecl) {
 			c.call(n)
 		case *ast.ReturnStmt:
 			c.returned(n, stack)
+			if last := len(n.Results) - 1; last > 0 && c.failing(n.Results[last], stack) {
+				for _, e := range n.Results[:last] {
+					c.unread[e] = true
+				}
+			}
 		case *ast.BlockStmt:
 			c.statements(n.List, n == fn.Body)
 		case *ast.CaseClause:

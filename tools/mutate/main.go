@@ -24,6 +24,7 @@
 //   - calls of internal/invariants and blocks with a constant condition, which other builds run
 //   - single calls of Lock and Unlock, without which a program always ends or hangs
 //   - constants of type time.Duration or fs.FileMode, the capacity for make, indices of literals
+//   - constants that are returned with an error: it was just made, or compared with nil by the condition of the block
 //   - adjacent assignments without a common variable, functions that are known to be symmetric
 //   - declarations outside functions
 //

@@ -33,6 +33,14 @@ swapped:swap:0
 swapped:constant:0
 fails:error:0
 bigger:constant:0
+withError:negate:0
+withError:error:0
+withError:negate:2
+withError:error:1
+withError:negate:4
+withError:error:2
+withError:constant:3
+withError:negate:6
 locked:lock:0
 T.set:negate:0
 T.set:boundary:0

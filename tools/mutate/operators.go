@@ -156,3 +156,33 @@ func (c *collector) returned(n *ast.ReturnStmt, stack []ast.Node) {
 		c.add("error", last, c.open(last, "mutant.Nil(", ", "), c.closeWith(last, ")"))
 	}
 }
+
+// failing reports whether a returned error is not nil: it is made there, or the condition of the block compares it with nil. stack are the
+// nodes around the return.
+func (c *collector) failing(e ast.Expr, stack []ast.Node) bool {
+	switch e := ast.Unparen(e).(type) {
+	case *ast.CallExpr:
+		f, ok := typeutil.Callee(c.p.TypesInfo, e).(*types.Func)
+		return ok && slices.Contains([]string{"fmt.Errorf", "errors.New"}, f.FullName())
+	case *ast.Ident:
+		n := len(stack)
+		switch block := stack[n-1].(type) {
+		case *ast.BlockStmt:
+			branch, ok := stack[n-2].(*ast.IfStmt)
+			return ok && branch.Body == block && c.isNotNil(branch.Cond, e)
+		case *ast.CaseClause:
+			return len(block.List) == 1 && c.isNotNil(block.List[0], e)
+		}
+	}
+	return false
+}
+
+// isNotNil reports whether a condition is the comparison of a variable with nil by !=.
+func (c *collector) isNotNil(cond ast.Expr, variable *ast.Ident) bool {
+	b, ok := ast.Unparen(cond).(*ast.BinaryExpr)
+	if !ok || b.Op != token.NEQ || !c.p.TypesInfo.Types[b.Y].IsNil() {
+		return false
+	}
+	x, ok := ast.Unparen(b.X).(*ast.Ident)
+	return ok && c.p.TypesInfo.ObjectOf(x) == c.p.TypesInfo.ObjectOf(variable)
+}

@@ -133,6 +133,10 @@ func functionName(fn *ast.FuncDecl) string {
 // add adds a site at a node.
 func (c *collector) add(op string, n ast.Node, edits ...edit) {
 	key := c.function + ":" + op
+	if c.unread[n] {
+		c.index[key]++ // the other names stay the same
+		return
+	}
 	c.sites = append(c.sites, &site{
 		name: fmt.Sprintf("%s:%d", key, c.index[key]), op: op, line: c.pos.Line(n.Pos()), hash: c.hash, edits: edits,
 	})

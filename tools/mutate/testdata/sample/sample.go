@@ -58,6 +58,19 @@ func fails(err error) error { return err }
 
 func bigger() Size { return limit }
 
+func withError(err, other error) (Size, bool, error) {
+	if err != nil {
+		return 0, true, err
+	}
+	switch {
+	case trace == nil:
+		return limit, false, errors.New("no trace")
+	case other != nil:
+		return 0, true, other
+	}
+	return 2, true, nil
+}
+
 func locked(mu *sync.Mutex) bool {
 	mu.Lock()
 	defer mu.Unlock()

@@ -25,6 +25,17 @@ func TestObserve(t *testing.T) {
 	out += line("swapped", swapped())
 	out += line("fails", fails(errors.New("no")))
 	out += line("bigger", bigger())
+	failure := errors.New("no")
+	for _, text := range [][]string{nil, {"a"}} {
+		trace = text
+		for _, of := range [][2]error{{}, {failure}, {nil, failure}} {
+			n, ok, err := withError(of[0], of[1])
+			if err != nil {
+				n, ok = 0, false // these are not read
+			}
+			out += line("withError", n, ok, err)
+		}
+	}
 	out += line("locked", locked(new(sync.Mutex)))
 	out += line("set", new(T).set())
 	if err := os.WriteFile(os.Getenv("OBSERVED"), []byte(out), 0o666); err != nil {
