@@ -29,8 +29,7 @@ const (
 	maxAnnounced = 64 << 10
 )
 
-// leastFrames is the smallest read budget, in frames of the largest size. A frame needs three times its bytes: see package budget. The
-// fourth is for small frames and bodies of others, which the frame would otherwise wait for.
+// leastFrames is the smallest read budget, in frames of the largest size: see Largest of package budget.
 const leastFrames = 4
 
 // limits returns the limits of the host's sockets.
@@ -69,7 +68,7 @@ func (h *Host) SendBudget() BudgetUsage { return h.sockets.SendUsage() }
 // needed. release is never nil. If the context of r comes from [Host.AuthorizeCall], a method that [Host.Invoke] calls with that
 // context keeps the bytes until it returns, even if the caller of Invoke has gone.
 //
-// Errors: a [*LimitError] for a body that counts for more than a third of the budget; [ErrOverloaded] if the budget
+// Errors: a [*LimitError] for a body that counts for more than a quarter of the budget; [ErrOverloaded] if the budget
 // stays exhausted; the error of the read.
 func (h *Host) ReadBody(r *http.Request, id ID) (body []byte, release func(), err error) {
 	share, err := h.shareOf(r, id)
@@ -122,6 +121,7 @@ func argumentShare(ctx context.Context) *bodyShare {
 type bodyShare struct {
 	quit  <-chan struct{} // ends a wait
 	limit int64           // of the bytes that count
+	most  int64           // the bytes that count of the whole body, if it has the announced length
 
 	// lease is taken and lowered with mu. The wait for the bytes is without it, so that release ends the wait.
 	lease *budget.Lease
@@ -144,6 +144,10 @@ func (h *Host) shareOf(r *http.Request, id ID) (*bodyShare, error) {
 	s := &bodyShare{quit: r.Context().Done(), lease: h.reads.Lease(budget.Object(id)), limit: h.reads.Largest()}
 	if err := s.check(r.ContentLength); err != nil {
 		return nil, err
+	}
+	s.most = min(s.limit, maxReserved)
+	if r.ContentLength >= 0 {
+		s.most = min(s.most, r.ContentLength)
 	}
 	return s, s.reserve(min(r.ContentLength, maxAnnounced))
 }
@@ -179,7 +183,17 @@ func (s *bodyShare) take(n int64) (ready <-chan struct{}, err error) {
 		return nil, err
 	}
 	s.taken = true
-	return s.lease.Take(min(n, maxReserved)), nil
+	return s.lease.Take(min(n, maxReserved), s.most), nil
+}
+
+// complete returns the bytes that the share has for the rest of the body, which will not be read.
+func (s *bodyShare) complete() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.taken {
+		n := min(s.read, maxReserved)
+		s.lease.Lower(n, n)
+	}
 }
 
 // begin keeps the share until release. The handler calls begin when it starts, and release when it returns: it may
@@ -214,21 +228,29 @@ func (s *bodyShare) requestEnded() {
 func (s *bodyShare) releaseLocked() {
 	s.released = true
 	if s.taken {
-		s.lease.Lower(0)
+		s.lease.Lower(0, 0)
 		s.taken = false
 	}
 }
 
-// grow adds n bytes that were read, and waits until the budget has them.
-func (s *bodyShare) grow(n int) error {
+// grow adds n bytes that a read has returned with err, and waits until the budget has them.
+//
+// Errors: the errors of reserve; err.
+func (s *bodyShare) grow(n int, err error) error {
 	if s == nil {
-		return nil
+		return err
 	}
 	s.mu.Lock()
 	s.read += int64(n)
 	read := s.read
 	s.mu.Unlock()
-	return s.reserve(read)
+	if full := s.reserve(read); full != nil {
+		return full
+	}
+	if err != nil {
+		s.complete()
+	}
+	return err
 }
 
 // countedBody counts the bytes that are read from a body.
@@ -240,8 +262,5 @@ type countedBody struct {
 // Read reads.
 func (b *countedBody) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
-	if full := b.share.grow(n); full != nil {
-		return n, full
-	}
-	return n, err
+	return n, b.share.grow(n, err)
 }

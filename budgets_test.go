@@ -217,7 +217,7 @@ func TestReadBudgetIsSharedByBodies(t *testing.T) {
 	for _, length := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			proceed := make(chan struct{})
-			h := open(t, &dohost.Options{MaxFrame: 1000, ReadBudget: 30_000}, httpClass(func(p *httpObject, w http.ResponseWriter, r *http.Request) {
+			h := open(t, &dohost.Options{MaxFrame: 1000, ReadBudget: 40_000}, httpClass(func(p *httpObject, w http.ResponseWriter, r *http.Request) {
 				n, err := io.Copy(io.Discard, r.Body)
 				if errors.Is(err, dohost.ErrOverloaded) {
 					http.Error(w, "full", http.StatusServiceUnavailable)
@@ -239,6 +239,11 @@ func TestReadBudgetIsSharedByBodies(t *testing.T) {
 			if u := h.ReadBudget(); u.Used != 8000 {
 				t.Errorf("length %t: %+v", length, u)
 			}
+			lent, lentDone := ask(4096 + 8000) // the reserve lends it a part
+			synctest.Wait()
+			if u := h.ReadBudget(); u.Used != 16_000 {
+				t.Errorf("length %t: %+v", length, u)
+			}
 			second, secondDone := ask(4096 + 8000)
 			small, smallDone := ask(4096)
 			synctest.Wait()
@@ -257,7 +262,9 @@ func TestReadBudgetIsSharedByBodies(t *testing.T) {
 			}
 			close(proceed)
 			<-firstDone
+			<-lentDone
 			<-smallDone
+			lent.want(t, 200, "12096")
 			first.want(t, 200, "12096")
 			small.want(t, 200, "4096")
 			synctest.Wait()
@@ -338,7 +345,7 @@ func TestReadBudgetIsUsedUntilTheHandlerReturns(t *testing.T) {
 }
 
 func TestReadBodyCountsUntilItIsReleased(t *testing.T) {
-	h := open(t, &dohost.Options{MaxFrame: 1000, ReadBudget: 20_000})
+	h := open(t, &dohost.Options{MaxFrame: 1000, ReadBudget: 30_000})
 	for _, length := range []int64{10_000, -1} {
 		r := httptest.NewRequestWithContext(t.Context(), "POST", "/", strings.NewReader(strings.Repeat("x", 10_000)))
 		r.ContentLength = length
@@ -351,7 +358,7 @@ func TestReadBodyCountsUntilItIsReleased(t *testing.T) {
 			t.Errorf("%+v", u)
 		}
 	}
-	r := httptest.NewRequestWithContext(t.Context(), "POST", "/", strings.NewReader(strings.Repeat("x", 20_000)))
+	r := httptest.NewRequestWithContext(t.Context(), "POST", "/", strings.NewReader(strings.Repeat("x", 30_000)))
 	if _, _, err := h.ReadBody(r, dohost.ID{}); !errors.As(err, new(*dohost.LimitError)) {
 		t.Errorf("more than the largest body: %v", err)
 	}
@@ -432,7 +439,7 @@ func TestBodyBeyondTheReadBudgetIsRefused(t *testing.T) {
 			c := newClient()
 			<-serve(h, c, r)
 			e := c.wantError(t, http.StatusRequestEntityTooLarge, "too_large")
-			if !strings.HasSuffix(e.Message, "the limit is 37429") || e.Retryable || time.Since(began) > time.Second {
+			if !strings.HasSuffix(e.Message, "the limit is 29096") || e.Retryable || time.Since(began) > time.Second {
 				t.Errorf("length %d: after %v: %+v", length, time.Since(began), e)
 			}
 			if u := h.ReadBudget(); runs == 1 == (length > 0) || u.Used != 0 {

@@ -360,9 +360,7 @@ func (b *requestBody) Read(p []byte) (n int, err error) {
 		b.reading.Store(true)
 		defer b.reading.Store(false)
 		n, err = b.from.Read(p)
-		if full := b.share.grow(n); full != nil {
-			err = full
-		}
+		err = b.share.grow(n, err)
 		return nil
 	}
 	werr := runtime.Wait(b.ctx, read)

@@ -51,13 +51,15 @@ type Options struct {
 	// ReadBudget bounds the bytes of request bodies and frames that the host reads and handles at one
 	// time, for all clients together. They count until their handler has returned, even while it
 	// awaits. The first 4 KiB of each do not count, nor do the bytes of a body beyond 16 MiB. The
-	// budget is divided: a frame or a body gets more bytes only if then as many bytes stay free as its
-	// object and its client (a socket or a request) have together. So the clients of one object get at most
-	// half of the budget, the clients of another one at most half of the rest, and so on; and a frame of n
-	// bytes needs 3n free ones. It is no protection against clients that use many objects at the same time. Of
-	// the clients that wait, the client with the smallest need gets bytes first. After 10 s without its bytes, a
+	// budget is divided: a frame or a body gets more bytes of three quarters of it only if then as many
+	// stay free as its object and its client (a socket or a request) have together. So the clients of one
+	// object get at most half of these, the clients of another one at most half of the rest, and so on. Of
+	// the clients that wait, the client with the smallest need gets bytes first. It is no protection against
+	// clients that use many objects at the same time. The last quarter is a reserve: a frame or body that
+	// waits gets from it all bytes that it may need in the end, one for each object at a time, and the
+	// oldest wait first, so that long bodies do not wait for each other. After 10 s without its bytes, a
 	// client gets status 503, or the host closes its socket with CloseBusy. The host refuses a body that counts
-	// for more than a third of the budget with status 413. Zero means DefaultReadBudget; negative is an error.
+	// for more than a quarter of the budget with status 413. Zero means DefaultReadBudget; negative is an error.
 	ReadBudget int64
 	// SendBudget bounds the bytes of frames, of released parts of HTTP responses and of results of
 	// exposed methods ([Host.WriteBody]) that wait for all clients. A frame for many sockets counts

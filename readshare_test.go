@@ -93,8 +93,8 @@ type relayedObject struct{ st *dohost.State }
 
 const relayedObjects dohost.Namespace[relayedObject] = "relayed"
 
-// TestReadBudgetIsLeftToOtherSocketsOfALink sends frames of edges to an object that keeps them. One socket gets at most a third of the
-// budget, although its handlers give up the turn, and all sockets get at most half. A frame for another
+// TestReadBudgetIsLeftToOtherSocketsOfALink sends frames of edges to an object that keeps them. One socket gets at most a quarter of the
+// budget, although its handlers give up the turn, and all sockets get at most three eighths, and a frame of the reserve. A frame for another
 // object, and a body, do not wait.
 func TestReadBudgetIsLeftToOtherSocketsOfALink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -136,13 +136,13 @@ func TestReadBudgetIsLeftToOtherSocketsOfALink(t *testing.T) {
 			send("silent", 1, i+1)
 		}
 		if n := begun.Load(); n != 4 {
-			t.Errorf("%d frames of a socket are handled, want a third of the budget", n)
+			t.Errorf("%d frames of a socket are handled, want a quarter of the budget, and a frame of the reserve", n)
 		}
 		for i := range uint64(9) {
 			send("silent", i+2, 1)
 		}
 		if n := begun.Load(); n != 5 {
-			t.Errorf("%d frames of all sockets are handled, want at most half of the budget", n)
+			t.Errorf("%d frames of all sockets are handled, want at most three eighths of the budget, and a frame of the reserve", n)
 		}
 		send("other", 1, 1)
 		if other.Load() != 1 {

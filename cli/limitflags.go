@@ -11,7 +11,7 @@ import (
 type limitFlags struct {
 	MaxFrame   int `env:"DOHOST_MAX_FRAME" default:"4" placeholder:"MIB" help:"Maximum size of a WebSocket frame from a client (${default} MiB)."`
 	MaxBody    int `env:"DOHOST_MAX_BODY" default:"16" placeholder:"MIB" help:"Maximum size of a request body (${default} MiB)."`
-	ReadBudget int `env:"DOHOST_READ_BUDGET" default:"256" placeholder:"MIB" help:"Maximum size of all frames and bodies that the host is reading or handling (${default} MiB). The clients of one object get at most half of it."`
+	ReadBudget int `env:"DOHOST_READ_BUDGET" default:"256" placeholder:"MIB" help:"Maximum size of all frames and bodies that the host is reading or handling (${default} MiB). The clients of one object get at most three eighths of it, and the rest of one frame or body."`
 	MaxConns   int `env:"DOHOST_MAX_CONNS" placeholder:"N" help:"Maximum number of connections to --listen; 0 for the number of files that the process may open, less 256, and at most 100000; with several cells less."`
 	MaxPerAddr int `name:"max-conns-per-addr" env:"DOHOST_MAX_CONNS_PER_ADDR" placeholder:"N" help:"Maximum number of connections to --listen from one remote address other than loopback; 0 for half of --max-conns."`
 	SendBudget int `env:"DOHOST_SEND_BUDGET" default:"256" placeholder:"MIB" help:"Maximum size of all frames and HTTP responses waiting for clients (${default} MiB). Above it the host disconnects the clients with the most waiting bytes."`

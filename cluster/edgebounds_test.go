@@ -70,22 +70,25 @@ func TestEdgeClosesASocketThatIsGoneWhileItOpens(t *testing.T) {
 func TestEdgeBoundsTheFramesOfAllClients(t *testing.T) {
 	withEdge(t, false, accepts, func(t *edgeTest) {
 		t.owner.silent = true
-		reads := budget.New(3 << 20)
+		reads := budget.New(4 << 20)
 		t.edge.edge.reads = reads
 		first := t.dial()
 		frame := strings.Repeat("x", 400<<10)
 		t.write(first, frame)
 		t.write(first, frame)
 		time.Sleep(time.Second)
+		second := t.dial()
+		t.write(second, frame) // with bytes of the reserve
+		time.Sleep(time.Second)
 		other := t.dial()
 		go func() { _ = other.Write(t.Context(), websocket.MessageText, []byte(frame)) }()
 		small := t.dial()
 		t.write(small, "small")
 		t.wantClosed(other, 1013)
-		if n := reads.Usage().Used; n != int64(2*(len(frame)+inputOverhead)-budget.Free) {
+		if n := reads.Usage().Used; n != int64(3*(len(frame)+inputOverhead)-2*budget.Free) {
 			t.Errorf("%d bytes are counted", n)
 		}
-		for _, c := range []*websocket.Conn{first, small} {
+		for _, c := range []*websocket.Conn{first, second, small} {
 			_ = c.CloseNow()
 		}
 		t.owner.mu.Lock()

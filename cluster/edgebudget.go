@@ -9,7 +9,7 @@ import (
 // The bounds of the bytes that an edge has read for all of its clients together.
 const (
 	maxReads   = 256 << 20 // of frames that are being read, or are not acknowledged; at least readFrames of the largest frames
-	readFrames = 4         // more than three, since a client has at most a third: see package budget
+	readFrames = 4         // see Largest of package budget
 	firstRead  = 512       // bytes of the first buffer for a frame
 )
 
@@ -25,28 +25,36 @@ func newReads(maxFrame int64) *budget.Budget { return budget.New(readLimit(maxFr
 // chargeLocked returns the size of the lease that a socket needs: at least budget.Free.
 func (s *edgeSocket) chargeLocked() int64 { return max(int64(s.unacked+s.buffer), budget.Free) }
 
+// mostLocked returns the size of the lease that a socket may need until its frame has arrived.
+func (s *edgeSocket) mostLocked() int64 {
+	if n := s.chargeLocked(); n == budget.Free {
+		return n
+	}
+	return int64(s.unacked + max(s.buffer, s.largest))
+}
+
 // releaseUnusedLocked releases the bytes that a socket has taken and does not need any more.
 func (e *edgeEntry) releaseUnusedLocked(s *edgeSocket) {
 	if n := s.chargeLocked(); n != s.charged {
 		s.charged = n
-		s.reads.Lower(n)
+		s.reads.Lower(n, s.mostLocked())
 	}
 }
 
-// setBuffer notes the size of the buffer for the frame that is being read, or 0 if the frame was dropped. If the budget stays exhausted, it
-// returns false.
-func (s *edgeSocket) setBuffer(size int) bool {
+// setBuffer notes the size of the buffer for the frame that is being read, and the largest size that the buffer may get; 0 if the frame was
+// dropped. If the budget stays exhausted, it returns false.
+func (s *edgeSocket) setBuffer(size, largest int) bool {
 	e := s.entry
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s.buffer = size
+	s.buffer, s.largest = size, largest
 	n := s.chargeLocked()
 	if n <= s.charged {
 		e.releaseUnusedLocked(s)
 		return true
 	}
 	s.charged = n
-	ready := s.reads.Take(n)
+	ready := s.reads.Take(n, s.mostLocked())
 	if ready == nil {
 		return true
 	}
@@ -68,8 +76,8 @@ func nextSize(size, largest int) int {
 func (s *edgeSocket) readAll(r io.Reader) (data []byte, busy bool, err error) {
 	largest := int(s.entry.rt.o.MaxFrame) + 1 // a byte more than a frame may have
 	for size := firstRead; ; size = nextSize(size, largest) {
-		if !s.setBuffer(size + inputOverhead) {
-			s.setBuffer(0)
+		if !s.setBuffer(size+inputOverhead, largest+inputOverhead) {
+			s.setBuffer(0, 0)
 			_, err := io.Copy(io.Discard, r)
 			return nil, true, err
 		}

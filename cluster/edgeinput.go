@@ -20,7 +20,7 @@ const (
 func (e *edgeEntry) add(s *edgeSocket, f dohost.Frame) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s.buffer = 0
+	s.buffer, s.largest = 0, 0
 	if !s.ended {
 		s.unacked += len(f.Data) + inputOverhead
 		e.appendLocked(s, &dohost.LinkInput{Frame: f})

@@ -47,7 +47,7 @@ func TestReadBudgetIsLeftToClientsOfOtherObjects(t *testing.T) {
 // TestReadBudgetIsLeftToClientsOfTheObject has a client that sends much to an object that acknowledges nothing, and another client.
 func TestReadBudgetIsLeftToClientsOfTheObject(t *testing.T) {
 	withEdge(t, false, accepts, func(t *edgeTest) {
-		const limit = 600 << 10
+		const limit = 800 << 10
 		t.edge.edge.reads = budget.New(limit)
 		got := map[uint64]int{}
 		t.owner.silent = true
@@ -72,7 +72,7 @@ func TestReadBudgetIsLeftToClientsOfTheObject(t *testing.T) {
 // TestReadBudgetIsReturnedByAClientThatIsRefused has a client that sends a part of a frame.
 func TestReadBudgetIsReturnedByAClientThatIsRefused(t *testing.T) {
 	withEdge(t, false, accepts, func(t *edgeTest) {
-		b := budget.New(100 << 10)
+		b := budget.New(140 << 10)
 		t.edge.edge.reads = b
 		w, err := t.dial().Writer(t.Context(), websocket.MessageBinary)
 		if err != nil {
@@ -92,7 +92,7 @@ func TestReadBudgetIsReturnedByAClientThatIsRefused(t *testing.T) {
 func TestReadBudgetSufficesForTheLargestFrame(t *testing.T) {
 	withEdge(t, false, accepts, func(t *edgeTest) {
 		const size = 1 << 20
-		t.edge.edge.reads = budget.New(3 * (size + 1 + inputOverhead))
+		t.edge.edge.reads = budget.New(4 * (size + 1 + inputOverhead))
 		c := t.dial()
 		c.SetReadLimit(size)
 		text := strings.Repeat("x", size)
@@ -109,14 +109,14 @@ func TestReadBudgetSufficesForTheLargestFrame(t *testing.T) {
 // TestReadBudgetWaitEndsWhenInputsAreAcknowledged has a client that waits for the buffer of a frame, until it needs no more bytes than before.
 func TestReadBudgetWaitEndsWhenInputsAreAcknowledged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := &edgeEntry{edge: &edge{reads: budget.New(30_000)}}
+		e := &edgeEntry{edge: &edge{reads: budget.New(40_000)}}
 		s := newEdgeSocket(e, 1, nil, 0)
 		s.unacked = budget.Free
-		if !s.setBuffer(8000) {
+		if !s.setBuffer(8000, 100_000) {
 			t.Fatal("there are no bytes")
 		}
 		begun, got := time.Now(), make(chan bool)
-		go func() { got <- s.setBuffer(16_000) }()
+		go func() { got <- s.setBuffer(16_000, 100_000) }()
 		synctest.Wait()
 		e.mu.Lock()
 		s.unacked, s.buffer = 0, 8000+budget.Free // another buffer would be as large

@@ -55,6 +55,7 @@ type edgeSocket struct {
 	unacked   int                 // bytes of inputs
 	inFlight  int                 // bytes of inputs that the link has delivered
 	buffer    int                 // bytes of the frame that is being read
+	largest   int                 // the largest value that buffer may get for the frame
 	charged   int64               // the size that reads has or waits for
 	tries     int                 // links over which inputs[0] was delivered
 
@@ -170,13 +171,13 @@ func (s *edgeSocket) read() closing {
 			s.close(closing{Code: closeNotUTF8, Reason: "the text frame is not valid UTF-8"})
 			refused = true
 		case err != nil:
-			s.setBuffer(0)
+			s.setBuffer(0, 0)
 			return closingOf(err)
 		case !refused:
 			s.entry.add(s, f)
 		}
 		if refused {
-			s.setBuffer(0)
+			s.setBuffer(0, 0)
 		}
 		for s.entry.isFull(s) {
 			select {

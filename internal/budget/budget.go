@@ -1,20 +1,34 @@
-// Package budget bounds the bytes that the frames and the request bodies of all clients occupy together. It divides them
-// among the objects that the clients use, and the bytes of an object among its clients.
+// Package budget bounds the bytes that the frames and the request bodies of all clients occupy together. It divides three
+// quarters of them, the share of the rule, among the objects that the clients use, and the bytes of an object among its clients.
+// The last quarter is the reserve.
 //
-// A [Lease] has the bytes of one frame or body that a client sends to an object. A lease gets more bytes only if afterwards
+// A [Lease] has the bytes of one frame or body that a client sends to an object. A lease gets more bytes by the rule only if afterwards
 //
-//	bytes of all leases + bytes of the leases of its object + bytes of the leases of its client <= limit
+//	bytes of all leases + bytes of the leases of its object + bytes of the leases of its client <= share of the rule
 //
 // In other words, as many bytes must stay free as the object and the client have together. So the leases of one object have at most half of
-// the limit, and the leases of a further object at most half of the rest. n objects that take bytes one after the other leave 1/2^n, and n
+// the share, and the leases of a further object at most half of the rest. n objects that take bytes one after the other leave 1/2^n, and n
 // objects that take them in turns 1/(n+1). A lease of m bytes for an object without others needs 3m free ones: the leases of one client have at most a
-// third of the limit, and a lease larger than [Budget.Largest] never gets its bytes. The bytes that a lease has are not taken away, so
-// clients that use many objects at the same time can use up the budget.
+// third of the share, and a lease larger than [Budget.Largest] never gets its bytes. The bytes that a lease has are not taken away, so
+// clients that use many objects at the same time can use up the budget. Of the leases that wait, the one of the client with the smallest need
+// gets bytes by the rule first. The need of a client is the left side of the rule after its wait; of equal needs, the oldest wait ends first.
 //
-// If the bytes are not available, a client waits for at most [Wait]. So clients that wait for each other cannot deadlock:
-// the wait ends, and a client that gives up releases its own bytes. The need of a client is the left side of the rule after
-// its wait. The client with the smallest need gets bytes first; of equal needs, the oldest wait ends first. So a large lease
-// may wait in vain while smaller ones get their bytes.
+// A lease grows while its frame or body arrives, and keeps its bytes while it waits for more. By the rule alone the leases of an object could
+// all wait for each other, and a large lease could wait without end while smaller ones get their bytes. So the reserve lends
+// a lease that waits all the bytes that it may need in the end, not only the next ones. Lent bytes do not count in the rule. The invariants:
+//
+//   - The bytes by the rule are at most the share of the rule, and the lent bytes at most the reserve. Together they are within the limit.
+//   - A lease with lent bytes does not wait, unless it needs more than its owner has announced. So leases with lent bytes do not wait for
+//     each other, and such a lease ends if its client sends the bytes, and its handler returns.
+//   - One lease of an object has lent bytes at a time. So clients of one object that handles nothing have, beyond its half of the share, the
+//     bytes of one lease. They leave the reserve to other objects unless these bytes are most of it.
+//   - The objects take turns, and of the leases of an object the oldest wait is the first. No lease gets lent bytes before an older one of its
+//     object, nor does an object out of turn. So every lease that waits gets its bytes if the leases with lent bytes end, and if it
+//     waits for long enough.
+//
+// A lease that does not end keeps its lent bytes. So the time for a frame or a body to arrive must be limited by the owner of the lease, or by its server.
+//
+// If the bytes are not available, a client waits for at most [Wait]. A client that gives up releases its own bytes.
 //
 // Clients choose the names of objects, so a budget has an entry for an object only while leases of the object have bytes
 // or wait.
@@ -22,6 +36,7 @@ package budget
 
 import (
 	"container/heap"
+	"container/list"
 	"errors"
 	"sync"
 	"time"
@@ -45,14 +60,17 @@ type Usage struct {
 
 // Budget is a number of bytes. Its methods may be called from any goroutine.
 type Budget struct {
-	limit int64
+	share   int64 // of the rule
+	reserve int64
 
 	mu      sync.Mutex // guards the rest, all groups, and all clients with their leases; no lock is taken while it is held
-	used    int64
+	used    int64      // by the rule
+	lent    int64
 	refused uint64
 	groups  map[Object]*group // groups with bytes or with clients that wait; unknown objects are not in it
 	waiting waitHeap[*group]  // groups with clients that wait
 	waits   uint64            // the number of waits that have begun
+	turns   list.List         // the groups that are to get lent bytes, in the order of their turns
 }
 
 // Object names an object. The zero Object is unknown, and counts as a different object for each client.
@@ -60,9 +78,12 @@ type Object struct{ Class, Name string }
 
 // group has the bytes of the clients of an object.
 type group struct {
-	used    int64
+	used    int64 // by the rule
+	lent    int64
 	waiting waitHeap[*client]
-	at      int // the index in Budget.waiting
+	at      int           // the index in Budget.waiting
+	oldest  list.List     // the clients of waiting that the reserve can lend their bytes, the oldest wait first
+	turn    *list.Element // of Budget.turns; nil if oldest is empty or a lease has lent bytes
 }
 
 // client has the bytes of the leases of a client.
@@ -70,29 +91,34 @@ type client struct {
 	budget *Budget
 	object Object
 	group  *group // nil if it has no bytes and does not wait
-	used   int64
+	used   int64  // by the rule
+	lent   int64
 	first  Lease
 
 	// The wait; at most one lease of the client waits.
 	ready  chan struct{} // closed when the wait ends; nil if no lease waits
 	waiter *Lease
-	more   int64  // the bytes that waiter waits for
-	since  uint64 // the number of the wait
-	at     int    // the index in group.waiting
+	more   int64         // the bytes that waiter waits for
+	rest   int64         // the bytes that waiter may need in the end, in addition to those it has
+	since  uint64        // the number of the wait
+	at     int           // the index in group.waiting
+	place  *list.Element // of group.oldest; nil if rest was more than the reserve
 }
 
 // New returns a budget of limit bytes.
-func New(limit int64) *Budget { return &Budget{limit: limit, groups: map[Object]*group{}} }
+func New(limit int64) *Budget {
+	return &Budget{share: limit - limit/4, reserve: limit / 4, groups: map[Object]*group{}}
+}
 
 // Usage returns how much of the budget is in use.
 func (b *Budget) Usage() Usage {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return Usage{Used: b.used, Limit: b.limit, Refused: b.refused}
+	return Usage{Used: b.used + b.lent, Limit: b.share + b.reserve, Refused: b.refused}
 }
 
-// Largest returns the largest size of a lease. A lease gets so many bytes only if the budget is otherwise unused.
-func (b *Budget) Largest() int64 { return b.limit/3 + Free }
+// Largest returns the largest size of a lease. A lease gets so many bytes only if the share of the rule or the reserve is otherwise unused.
+func (b *Budget) Largest() int64 { return b.reserve + Free }
 
 // refuse counts a lease that is too large.
 func (b *Budget) refuse() {
@@ -117,16 +143,16 @@ func (b *Budget) joinLocked(c *client) {
 
 // leaveLocked removes a client from its group if the client has no bytes and does not wait.
 func (b *Budget) leaveLocked(c *client) {
-	if c.group == nil || c.used > 0 || c.ready != nil {
+	if c.group == nil || c.used > 0 || c.lent > 0 || c.ready != nil {
 		return
 	}
-	if c.group.used == 0 && len(c.group.waiting) == 0 {
+	if c.group.used == 0 && c.group.lent == 0 && len(c.group.waiting) == 0 {
 		delete(b.groups, c.object)
 	}
 	c.group = nil
 }
 
-// addLocked adds n bytes, which may be negative, to a lease. Its client has a group.
+// addLocked adds n bytes by the rule, which may be negative, to a lease. Its client has a group.
 func (b *Budget) addLocked(l *Lease, n int64) {
 	c := l.of
 	b.used += n
@@ -146,16 +172,20 @@ func (b *Budget) orderLocked(c *client) {
 	}
 }
 
-// beginWaitLocked makes a lease wait.
-func (b *Budget) beginWaitLocked(l *Lease, more int64) {
+// beginWaitLocked makes a lease wait for more bytes. rest is at least more.
+func (b *Budget) beginWaitLocked(l *Lease, more, rest int64) {
 	c := l.of
 	b.waits++
-	c.waiter, c.more, c.since, c.ready = l, more, b.waits, make(chan struct{})
+	c.waiter, c.more, c.rest, c.since, c.ready = l, more, rest, b.waits, make(chan struct{})
 	heap.Push(&c.group.waiting, c)
 	if len(c.group.waiting) == 1 {
 		heap.Push(&b.waiting, c.group)
 	}
 	b.orderLocked(c)
+	if rest <= b.reserve {
+		c.place = c.group.oldest.PushBack(c)
+		b.turnLocked(c.group)
+	}
 }
 
 // endWaitLocked ends the wait of a client.
@@ -167,16 +197,22 @@ func (b *Budget) endWaitLocked(c *client) {
 	close(c.ready)
 	c.ready, c.waiter = nil, nil
 	b.orderLocked(c)
+	if c.place != nil {
+		c.group.oldest.Remove(c.place)
+		c.place = nil
+		b.turnLocked(c.group)
+	}
 }
 
 // grantLocked ends the waits of clients that can get their bytes. Callers have returned bytes or lowered a need.
 func (b *Budget) grantLocked() {
 	for len(b.waiting) > 0 {
-		if need, _ := b.waiting[0].need(); b.used+need > b.limit {
-			return
+		if need, _ := b.waiting[0].need(); b.used+need > b.share {
+			break
 		}
 		c := b.waiting[0].waiting[0]
 		b.addLocked(c.waiter, c.more) // before the end of the wait, after which Reserve reads l.held without the lock
 		b.endWaitLocked(c)
 	}
+	b.grantLentLocked()
 }

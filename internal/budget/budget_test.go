@@ -9,24 +9,27 @@ import (
 
 var first, second = Object{"class", "first"}, Object{"class", "second"}
 
+// unlent is a size for Take. The reserve lends no bytes to a lease that may need so many.
+const unlent = 1 << 40
+
 func TestLeaseCountsOnlyBytesAboveFree(t *testing.T) {
-	b := New(300)
+	b := New(400)
 	l := b.Lease(first)
 	for _, tt := range []struct{ size, used int64 }{{10, 0}, {Free, 0}, {Free + 60, 60}, {Free, 60}, {Free + 100, 100}} {
-		if err := l.Reserve(nil, tt.size); err != nil || b.Usage().Used != tt.used {
+		if err := l.Reserve(nil, tt.size, unlent); err != nil || b.Usage().Used != tt.used {
 			t.Errorf("size %d: %v, used %d, want %d", tt.size, err, b.Usage().Used, tt.used)
 		}
 	}
 	l.Release()
 	l.Release()
-	if u := b.Usage(); u != (Usage{Limit: 300}) || b.Largest() != Free+100 {
+	if u := b.Usage(); u != (Usage{Limit: 400}) || b.Largest() != Free+100 {
 		t.Errorf("released: %+v, the largest lease has %d bytes", u, b.Largest())
 	}
-	if err := l.Reserve(nil, Free+101); !errors.Is(err, ErrExhausted) || b.Usage().Refused != 1 {
+	if err := l.Reserve(nil, Free+101, unlent); !errors.Is(err, ErrExhausted) || b.Usage().Refused != 1 {
 		t.Errorf("more than the largest: %v, %+v", err, b.Usage())
 	}
 	var none *Lease
-	if err := none.Reserve(nil, 1<<40); err != nil {
+	if err := none.Reserve(nil, 1<<40, unlent); err != nil {
 		t.Error(err)
 	}
 	none.Release()
@@ -36,16 +39,16 @@ func TestLeaseCountsOnlyBytesAboveFree(t *testing.T) {
 // The largest lease of the first object begins to wait first.
 func TestSmallestNeedGetsBytesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := New(300)
+		b := New(400)
 		holder := b.Lease(first)
-		if err := holder.Reserve(nil, Free+100); err != nil {
+		if err := holder.Reserve(nil, Free+100, unlent); err != nil {
 			t.Fatal(err)
 		}
 		order := make(chan string, 4)
 		wait := func(name string, o Object, n int64) *Lease {
 			l := b.Lease(o)
 			go func() {
-				if err := l.Reserve(nil, Free+n); err != nil {
+				if err := l.Reserve(nil, Free+n, unlent); err != nil {
 					name += ": " + err.Error()
 				}
 				order <- name
@@ -76,16 +79,16 @@ func TestSmallestNeedGetsBytesFirst(t *testing.T) {
 // TestReserveDoesNotDeadlock has two leases that each wait for the bytes of the other.
 func TestReserveDoesNotDeadlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := New(300)
+		b := New(400)
 		results := make(chan error, 2)
 		began := time.Now()
 		for range 2 {
 			l := b.Lease(first)
-			if err := l.Reserve(nil, Free+50); err != nil {
+			if err := l.Reserve(nil, Free+50, unlent); err != nil {
 				t.Fatal(err)
 			}
 			go func() {
-				err := l.Reserve(nil, Free+100)
+				err := l.Reserve(nil, Free+100, unlent)
 				l.Release()
 				results <- err
 			}()
@@ -102,40 +105,40 @@ func TestReserveDoesNotDeadlock(t *testing.T) {
 
 func TestReserveEndsWithQuit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := New(300)
+		b := New(400)
 		holder, waiter := b.Lease(first), b.Lease(Object{})
-		if err := holder.Reserve(nil, Free+90); err != nil {
+		if err := holder.Reserve(nil, Free+90, unlent); err != nil {
 			t.Fatal(err)
 		}
 		quit := make(chan struct{})
 		ended := make(chan error, 1)
-		go func() { ended <- waiter.Reserve(quit, Free+80) }()
+		go func() { ended <- waiter.Reserve(quit, Free+80, unlent) }()
 		synctest.Wait()
 		close(quit)
 		if err := <-ended; !errors.Is(err, ErrExhausted) {
 			t.Error(err)
 		}
-		if u := b.Usage(); u != (Usage{Used: 90, Limit: 300}) || !waiter.Idle() {
+		if u := b.Usage(); u != (Usage{Used: 90, Limit: 400}) || !waiter.Idle() {
 			t.Errorf("%+v", u)
 		}
-		if err := waiter.Reserve(nil, Free+70); err != nil {
+		if err := waiter.Reserve(nil, Free+70, unlent); err != nil {
 			t.Errorf("a second attempt: %v", err)
 		}
 	})
 }
 
-// TestLeasesOfAnObjectHaveAtMostHalfOfTheBudget has 100 clients of one object that release nothing. The first ones get nearly
-// half of the budget, and the others wait. A lease of another object and leases of unknown objects do not wait.
-func TestLeasesOfAnObjectHaveAtMostHalfOfTheBudget(t *testing.T) {
-	b := New(1000)
-	for range 100 {
-		b.Lease(first).Take(Free + 10)
+// TestLeasesOfAnObjectHaveAtMostHalfOfTheShare has 300 clients of one object that release nothing. The first ones get nearly
+// half of the share of the rule, and the others wait. A lease of another object and leases of unknown objects do not wait.
+func TestLeasesOfAnObjectHaveAtMostHalfOfTheShare(t *testing.T) {
+	b := New(4000)
+	for range 300 {
+		b.Lease(first).Take(Free+10, unlent)
 	}
-	if u := b.Usage().Used; u < 480 || u > 500 {
-		t.Errorf("the leases of an object have %d bytes of 1000", u)
+	if u := b.Usage().Used; u < 1480 || u > 1500 {
+		t.Errorf("the leases of an object have %d bytes, want half of 3000", u)
 	}
 	for _, o := range []Object{second, {}, {}} {
-		if b.Lease(o).Take(Free+10) != nil {
+		if b.Lease(o).Take(Free+10, unlent) != nil {
 			t.Errorf("a lease of %v waits", o)
 		}
 	}
@@ -144,20 +147,20 @@ func TestLeasesOfAnObjectHaveAtMostHalfOfTheBudget(t *testing.T) {
 	}
 }
 
-// TestLeasesOfAClientHaveAtMostAThirdOfTheBudget takes and moves bytes until the client waits. Another client of the object
+// TestLeasesOfAClientHaveAtMostAThirdOfTheShare takes and moves bytes until the client waits. Another client of the object
 // does not wait. The first client gets its bytes when enough of its moved leases are released.
-func TestLeasesOfAClientHaveAtMostAThirdOfTheBudget(t *testing.T) {
-	b := New(300)
+func TestLeasesOfAClientHaveAtMostAThirdOfTheShare(t *testing.T) {
+	b := New(400)
 	l := b.Lease(first)
 	var moved []*Lease
-	for l.Take(Free+10) == nil {
-		moved = append(moved, l.Move())
+	for l.Take(Free+10, unlent) == nil {
+		moved = append(moved, l.Move(unlent))
 	}
 	if u := b.Usage().Used; u != 100 || len(moved) != 10 {
-		t.Errorf("%d leases of a client have %d bytes of 300", len(moved), u)
+		t.Errorf("%d leases of a client have %d bytes by the rule", len(moved), u)
 	}
 	other := b.Lease(first)
-	if other.Take(Free+30) != nil {
+	if other.Take(Free+30, unlent) != nil {
 		t.Error("another client waits")
 	}
 	if l.Idle() {
@@ -183,17 +186,17 @@ func TestLeasesOfAClientHaveAtMostAThirdOfTheBudget(t *testing.T) {
 // TestLowerEndsAWait lowers the size of a lease that waits. The budget does not have the bytes for the first size, and has them for
 // the second. The third size is below the bytes of the lease.
 func TestLowerEndsAWait(t *testing.T) {
-	b := New(300)
+	b := New(400)
 	holder, l := b.Lease(first), b.Lease(second)
-	if holder.Take(Free+90) != nil || l.Take(Free+20) != nil {
+	if holder.Take(Free+90, unlent) != nil || l.Take(Free+20, unlent) != nil {
 		t.Fatal("there are no bytes")
 	}
-	ready := l.Take(Free + 100)
+	ready := l.Take(Free+100, unlent)
 	for _, tt := range []struct {
 		size, held int64
 		waits      bool
 	}{{90, 20, true}, {70, 70, false}, {10, 10, false}} {
-		l.Lower(Free + tt.size)
+		l.Lower(Free+tt.size, unlent)
 		waits := true
 		select {
 		case <-ready:
@@ -204,8 +207,8 @@ func TestLowerEndsAWait(t *testing.T) {
 			t.Errorf("size %d: it has %d, and waits: %t", tt.size, l.held, waits)
 		}
 	}
-	ready = l.Take(Free + 200)
-	l.Lower(Free + 5) // fewer than it has
+	ready = l.Take(Free+200, unlent)
+	l.Lower(Free+5, unlent) // fewer than it has
 	if <-ready; l.held != 5 || len(b.waiting) != 0 {
 		t.Errorf("it has %d, %d objects wait", l.held, len(b.waiting))
 	}

@@ -9,10 +9,13 @@ import "time"
 // The leases that Move makes belong to the same client. At most one lease of a client may wait at a time.
 type Lease struct {
 	of *client
-	// held is changed with Budget.mu, or by Move. Reserve, Move and Release read it without the lock, since only their
-	// goroutine changes it then.
-	held int64
+	// held has the bytes by the rule, and lent the bytes of the reserve. They are changed with Budget.mu, or by Move. Reserve, Move and
+	// Release read them without the lock, since only their goroutine changes them then.
+	held, lent int64
 }
+
+// total returns the bytes of the lease.
+func (l *Lease) total() int64 { return l.held + l.lent }
 
 // Lease returns the first lease of a new client of an object, without bytes.
 func (b *Budget) Lease(o Object) *Lease {
@@ -22,18 +25,18 @@ func (b *Budget) Lease(o Object) *Lease {
 }
 
 // Reserve makes the lease cover size bytes in all; Free of these are not counted. It waits if need be, until quit is
-// closed or the time Wait is over. For more than Largest it fails immediately.
+// closed or the time Wait is over. For more than Largest it fails immediately. most is the size that the lease may need in the end.
 //
 // Errors: ErrExhausted.
-func (l *Lease) Reserve(quit <-chan struct{}, size int64) error {
-	if l == nil || size <= Free+l.held {
+func (l *Lease) Reserve(quit <-chan struct{}, size, most int64) error {
+	if l == nil || size <= Free+l.total() {
 		return nil
 	}
 	if b := l.of.budget; size > b.Largest() {
 		b.refuse()
 		return ErrExhausted
 	}
-	ready := l.Take(size)
+	ready := l.Take(size, most)
 	if ready == nil {
 		return nil
 	}
@@ -41,22 +44,23 @@ func (l *Lease) Reserve(quit <-chan struct{}, size int64) error {
 }
 
 // Take makes the lease cover size bytes in all, and returns nil. If the bytes are not available, Take begins a wait and
-// returns without them: the caller must pass ready to Wait.
-func (l *Lease) Take(size int64) (ready <-chan struct{}) {
+// returns without them: the caller must pass ready to Wait. most is the size that the lease may need in the end.
+func (l *Lease) Take(size, most int64) (ready <-chan struct{}) {
 	c := l.of
 	b := c.budget
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	more := size - Free - l.held
+	more := size - Free - l.total()
 	if more <= 0 {
 		return nil
 	}
 	b.joinLocked(c)
-	if b.used+c.group.used+c.used+3*more <= b.limit {
+	if b.used+c.group.used+c.used+3*more <= b.share {
 		b.addLocked(l, more)
 		return nil
 	}
-	b.beginWaitLocked(l, more)
+	b.beginWaitLocked(l, more, max(most-Free-l.total(), more))
+	b.grantLentLocked()
 	return c.ready
 }
 
@@ -82,25 +86,34 @@ func (l *Lease) Wait(ready, quit <-chan struct{}) error {
 	if c.ready == nil { // the wait ended at the same moment, with the bytes or by Lower
 		return nil
 	}
-	b.endWaitLocked(c) // without grantLocked: the needs of the others are the same as before
+	b.endWaitLocked(c)
+	b.grantLentLocked() // it may have been its turn; the needs of the others are the same as before
 	b.leaveLocked(c)
 	b.refused += refused
 	return ErrExhausted
 }
 
-// Lower makes the lease cover at most size bytes. If the lease waits for more, it then waits only for these, or its wait
-// ends. The bytes that Lower returns to the budget go to clients that wait.
-func (l *Lease) Lower(size int64) {
+// Lower makes the lease cover at most size bytes, or at most most bytes while some of them are lent: the lent ones return first. If the lease
+// waits for more, it then waits only for these, or its wait ends. The bytes that Lower returns to the budget go to clients that wait.
+func (l *Lease) Lower(size, most int64) {
 	c := l.of
 	b := c.budget
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := max(size-Free, 0)
+	m := max(most-Free, n)
 	if c.waiter == l {
-		if c.more = min(c.more, n-l.held); c.more <= 0 {
+		c.rest = min(c.rest, m-l.total())
+		if c.more = min(c.more, n-l.total()); c.more <= 0 {
 			b.endWaitLocked(c)
 		} else {
 			b.orderLocked(c)
+		}
+	}
+	if l.lent > 0 {
+		n = m
+		if less := min(l.total()-m, l.lent); less > 0 {
+			b.lendLocked(l, -less)
 		}
 	}
 	if n < l.held {
@@ -110,20 +123,27 @@ func (l *Lease) Lower(size int64) {
 	b.leaveLocked(c)
 }
 
-// Move moves all bytes of the lease to a new one of the same client, which it returns; nil if there are none.
-func (l *Lease) Move() *Lease {
-	if l == nil || l.held == 0 {
+// Move moves the bytes of the lease to a new one of the same client, which it returns; nil if there are none. The new lease covers an item of
+// size bytes, which has arrived: it returns the lent bytes that the item does not need.
+func (l *Lease) Move(size int64) *Lease {
+	if l == nil {
+		return nil
+	}
+	if l.lent > 0 {
+		l.Lower(size, size)
+	}
+	if l.total() == 0 {
 		return nil
 	}
 	moved := *l
-	l.held = 0
+	l.held, l.lent = 0, 0
 	return &moved
 }
 
 // Release returns all bytes of the lease, which can be used again.
 func (l *Lease) Release() {
-	if l != nil && l.held > 0 {
-		l.Lower(0)
+	if l != nil && l.total() > 0 {
+		l.Lower(0, 0)
 	}
 }
 

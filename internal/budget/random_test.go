@@ -8,10 +8,11 @@ import (
 	"time"
 )
 
-// TestWaitEndsWhenItsBytesAreFree draws clients that take, move and return bytes. No lease waits while the budget has its bytes.
-// At the end no bytes are counted, and no object has an entry.
+// TestWaitEndsWhenItsBytesAreFree draws clients that take, move and return bytes. No lease waits while the share of the rule has its bytes, or
+// while it is its turn and the reserve has its bytes. A lease with lent bytes does not wait. At the end no bytes are counted, and no
+// object has an entry.
 func TestWaitEndsWhenItsBytesAreFree(t *testing.T) {
-	waits := 0
+	waits, lent := 0, 0
 	for seed := range uint64(100) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 0))
@@ -30,11 +31,18 @@ func TestWaitEndsWhenItsBytesAreFree(t *testing.T) {
 				leases[i] = l
 				all.Go(func() {
 					var moved []*Lease
-					held := int64(0)
+					held, most := int64(0), int64(0)
 					for range 30 {
 						quit := make(chan struct{})
 						late := time.AfterFunc(time.Duration(1+draw(5000))*time.Millisecond, func() { close(quit) })
-						ready := l.Take(Free + held + draw(200))
+						isLent, size := l.isLent(), held+draw(200)
+						if most <= held && !isLent { // it is complete, and another one follows
+							most = held + draw(300)
+						}
+						ready := l.Take(Free+size, Free+most)
+						if ready != nil && isLent && size <= most {
+							t.Errorf("seed %d: a lease with lent bytes waits", seed)
+						}
 						if len(moved) > 0 && draw(2) == 0 { // perhaps while it waits
 							time.Sleep(time.Duration(draw(500)) * time.Millisecond)
 							moved[0].Release()
@@ -42,7 +50,7 @@ func TestWaitEndsWhenItsBytesAreFree(t *testing.T) {
 						}
 						if draw(4) == 0 {
 							time.Sleep(time.Duration(draw(500)) * time.Millisecond)
-							l.Lower(Free + held + draw(100))
+							l.Lower(Free+held+draw(100), Free+most)
 						}
 						if ready != nil {
 							_ = l.Wait(ready, quit) // after an error it keeps the bytes that it had
@@ -50,10 +58,10 @@ func TestWaitEndsWhenItsBytesAreFree(t *testing.T) {
 						late.Stop()
 						time.Sleep(time.Duration(draw(500)) * time.Millisecond)
 						if draw(4) == 0 {
-							moved, held = append(moved, l.Move()), 0
+							moved, held, most = append(moved, l.Move(Free+l.size())), 0, 0
 						} else {
 							held = draw(l.size() + 1)
-							l.Lower(Free + held)
+							l.Lower(Free+held, Free+most)
 						}
 					}
 					for _, m := range append(moved, l) {
@@ -65,15 +73,57 @@ func TestWaitEndsWhenItsBytesAreFree(t *testing.T) {
 				time.Sleep(20 * time.Millisecond)
 				synctest.Wait()
 				waits += b.check(t, seed, leases)
+				if b.lends() {
+					lent++
+				}
 			}
 			all.Wait()
-			if waiting := b.check(t, seed, leases); b.used != 0 || waiting != 0 || len(b.waiting) != 0 || len(b.groups) != 0 {
-				t.Errorf("seed %d: %d bytes are counted, %d clients wait, %d objects have an entry", seed, b.used, waiting, len(b.groups))
+			if waiting := b.check(t, seed, leases); b.used+b.lent != 0 || waiting != 0 || len(b.waiting) != 0 || b.turns.Len() != 0 || len(b.groups) != 0 {
+				t.Errorf("seed %d: %d bytes are counted, %d clients wait, %d objects have an entry", seed, b.used+b.lent, waiting, len(b.groups))
 			}
 		})
 	}
-	if waits == 0 {
-		t.Error("no client has waited")
+	if waits == 0 || lent == 0 {
+		t.Errorf("clients have waited %d times, and the reserve has lent bytes %d times", waits, lent)
+	}
+}
+
+// TestLeasesThatGrowEnd draws more leases than the budget has bytes for. Each grows up to its size while it keeps its bytes, and waits without
+// a time limit; then it is released. All of them end, so they do not wait for each other.
+func TestLeasesThatGrowEnd(t *testing.T) {
+	for seed := range uint64(100) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			b := New(1000)
+			objects := []Object{first, second, {}}[:1+r.IntN(3)]
+			var all sync.WaitGroup
+			for i := range 40 {
+				size, step := r.Int64N(b.reserve+1), 1+r.Int64N(50)
+				pause, l := time.Duration(r.IntN(100))*time.Millisecond, b.Lease(objects[i%len(objects)])
+				all.Go(func() {
+					for n := int64(0); n < size; time.Sleep(pause) {
+						n = min(n+step, size)
+						if ready := l.Take(Free+n, Free+size); ready != nil {
+							<-ready
+						}
+					}
+					l.Release()
+				})
+			}
+			ended := make(chan struct{})
+			go func() {
+				all.Wait()
+				close(ended)
+			}()
+			select {
+			case <-ended:
+			case <-time.After(time.Hour):
+				t.Fatalf("seed %d: the leases wait for each other: %+v", seed, b.Usage())
+			}
+			if u := b.Usage(); u.Used != 0 {
+				t.Errorf("seed %d: %+v", seed, u)
+			}
+		})
 	}
 }
 
@@ -81,7 +131,14 @@ func TestWaitEndsWhenItsBytesAreFree(t *testing.T) {
 func (l *Lease) size() int64 {
 	l.of.budget.mu.Lock()
 	defer l.of.budget.mu.Unlock()
-	return l.held
+	return l.total()
+}
+
+// isLent reports whether the lease has lent bytes.
+func (l *Lease) isLent() bool {
+	l.of.budget.mu.Lock()
+	defer l.of.budget.mu.Unlock()
+	return l.lent > 0
 }
 
 // check compares the sums of the clients' bytes with the limit, and returns the number of clients that wait.
@@ -89,11 +146,11 @@ func (b *Budget) check(t *testing.T, seed uint64, leases []*Lease) (waiting int)
 	t.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	sums, waits := map[*group]int64{}, map[*group]int{}
+	sums, lent, waits := map[*group]int64{}, map[*group]int64{}, map[*group]int{}
 	for _, l := range leases {
 		c := l.of
 		if c.group == nil {
-			if c.used != 0 || c.ready != nil {
+			if c.used != 0 || c.lent != 0 || c.ready != nil {
 				t.Errorf("seed %d: a client without a group has %d bytes", seed, c.used)
 			}
 			continue
@@ -102,7 +159,11 @@ func (b *Budget) check(t *testing.T, seed uint64, leases []*Lease) (waiting int)
 			t.Errorf("seed %d: a client is in another group than its object", seed)
 		}
 		sums[c.group] += c.used
-		if 3*c.used > b.limit {
+		if c.lent > 0 && lent[c.group] > 0 {
+			t.Errorf("seed %d: two clients of an object have lent bytes", seed)
+		}
+		lent[c.group] += c.lent
+		if 3*c.used > b.share {
 			t.Errorf("seed %d: a client has %d bytes", seed, c.used)
 		}
 		if c.ready == nil {
@@ -110,14 +171,18 @@ func (b *Budget) check(t *testing.T, seed uint64, leases []*Lease) (waiting int)
 		}
 		waiting++
 		waits[c.group]++
-		if b.used+c.group.used+c.used+3*c.more <= b.limit {
+		if b.used+c.group.used+c.used+3*c.more <= b.share {
 			t.Errorf("seed %d: a client waits for %d bytes in addition to %d; its object has %d, and all have %d", seed, c.more, c.used, c.group.used, b.used)
 		}
 	}
-	all, unnamed := int64(0), 0
+	all, allLent, unnamed := int64(0), int64(0), 0
 	for g, sum := range sums {
 		all += sum
-		if g.used != sum || 2*sum > b.limit || len(g.waiting) != waits[g] {
+		allLent += lent[g]
+		if g.lent != lent[g] || (g.turn != nil) != (g.lent == 0 && g.oldest.Len() > 0) {
+			t.Errorf("seed %d: an object has %d lent bytes, %d are counted, and has a turn: %t", seed, lent[g], g.lent, g.turn != nil)
+		}
+		if g.used != sum || 2*sum > b.share || len(g.waiting) != waits[g] {
 			t.Errorf("seed %d: %d bytes are counted for an object that has %d", seed, g.used, sum)
 		}
 	}
@@ -126,8 +191,23 @@ func (b *Budget) check(t *testing.T, seed uint64, leases []*Lease) (waiting int)
 			unnamed++
 		}
 	}
-	if all != b.used || b.used > b.limit || len(b.waiting) != len(waits) || len(b.groups)+unnamed != len(sums) {
+	if e := b.turns.Front(); e != nil {
+		if c := e.Value.(*group).oldest.Front().Value.(*client); b.lent+c.rest <= b.reserve {
+			t.Errorf("seed %d: a client waits for %d bytes of the reserve, which has lent %d of %d", seed, c.rest, b.lent, b.reserve)
+		}
+	}
+	if allLent != b.lent || b.lent > b.reserve {
+		t.Errorf("seed %d: %d bytes are lent, want %d", seed, b.lent, allLent)
+	}
+	if all != b.used || b.used > b.share || len(b.waiting) != len(waits) || len(b.groups)+unnamed != len(sums) {
 		t.Errorf("seed %d: %d bytes are counted, want %d; %d objects wait, want %d; %d have an entry", seed, b.used, all, len(b.waiting), len(waits), len(b.groups))
 	}
 	return waiting
+}
+
+// lends reports whether the budget has lent bytes.
+func (b *Budget) lends() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.lent > 0
 }

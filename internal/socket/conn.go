@@ -180,7 +180,7 @@ func (c *Conn) read() Closing {
 			return closingOf(err)
 		}
 		if err == nil && !refused && !c.isDetached() && !c.autoRespond(f) {
-			err = c.deliver(f, lease.Move())
+			err = c.deliver(f, lease.Move(int64(cap(f.Data))))
 		}
 		if err != nil {
 			c.refuse(err)

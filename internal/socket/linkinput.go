@@ -111,12 +111,12 @@ func (e *linkInput) reserve() bool {
 	if q.lease == nil {
 		e.link.setLease(q)
 	}
-	for q.lease.Reserve(e.link.done, size) != nil {
+	for q.lease.Reserve(e.link.done, size, size) != nil {
 		if e.link.HasEnded() {
 			return false
 		}
 	}
-	e.lease.Store(q.lease.Move())
+	e.lease.Store(q.lease.Move(size))
 	return true
 }
 

@@ -70,7 +70,7 @@ func (c *Conn) readAll(r io.Reader, lease *budget.Lease) ([]byte, error) {
 		}
 		// Up to a byte more than a frame may have, which the library refuses.
 		size := max(min(2*cap(buf), int(c.table.frame)+1), cap(buf)+1)
-		if err := lease.Reserve(c.table.quit, int64(size)); err != nil {
+		if err := lease.Reserve(c.table.quit, int64(size), c.table.frame+1); err != nil {
 			return nil, err
 		}
 		buf = append(make([]byte, 0, size), buf...)

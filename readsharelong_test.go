@@ -1,0 +1,83 @@
+package dohost_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/dohost/dohost"
+)
+
+// slowBody is a body of rest bytes. A Read returns at most 64 KiB, after a pause.
+type slowBody struct {
+	rest  int
+	pause time.Duration
+}
+
+func (b *slowBody) Read(p []byte) (int, error) {
+	if b.rest == 0 {
+		return 0, io.EOF
+	}
+	time.Sleep(b.pause)
+	n := min(len(p), b.rest, 64<<10)
+	b.rest -= n
+	return n, nil
+}
+
+func (b *slowBody) Close() error { return nil }
+
+// TestReadBudgetLetsLongBodiesEnd has more concurrent uploads to an object than the budget has bytes for. The uploads do not wait for each
+// other: the bytes that one gets from the reserve suffice for its end.
+func TestReadBudgetLetsLongBodiesEnd(t *testing.T) {
+	for _, length := range []int64{mib, -1} {
+		synctest.Test(t, func(t *testing.T) {
+			h := open(t, &dohost.Options{MaxFrame: 1000, ReadBudget: 8 * mib})
+			id := nilObjects.Get(h, "a").ID()
+			var all sync.WaitGroup
+			for i := range 12 {
+				all.Go(func() {
+					r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", &slowBody{mib, time.Duration(40+i) * time.Millisecond})
+					r.ContentLength = length
+					body, release, err := h.ReadBody(r, id)
+					if err != nil || len(body) != mib {
+						t.Errorf("length %d: upload %d: %d bytes, %v", length, i, len(body), err)
+					}
+					time.Sleep(100 * time.Millisecond) // the call
+					release()
+				})
+			}
+			all.Wait()
+			wantUnused(t, h)
+		})
+	}
+}
+
+// TestReadBudgetKeepsTheBytesOfAFrameThatHasArrived has a frame that is smaller than the largest one, after the reserve has lent the bytes for the
+// largest one.
+func TestReadBudgetKeepsTheBytesOfAFrameThatHasArrived(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		quit := make(chan struct{})
+		d := openSocketServer(t, silentHooks(quit), &dohost.Options{MaxFrame: mib, ReadBudget: 7 * mib, Grace: -1})
+		want := int64(0)
+		for _, f := range []struct{ size, buffer int64 }{{mib, mib + 1}, {mib, mib + 1}, {300 << 10, 512 << 10}} {
+			ws, _ := d.dial(t, "silent")
+			go func() { _, _, _ = ws.Read(t.Context()) }()
+			if err := ws.Write(t.Context(), websocket.MessageBinary, make([]byte, f.size)); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			want += f.buffer - 4<<10
+		}
+		if u := d.ReadBudget(); u.Used != want {
+			t.Errorf("%+v, want %d used", u, want)
+		}
+		close(quit)
+		wantUnused(t, d.Host)
+	})
+}
