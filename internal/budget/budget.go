@@ -28,7 +28,7 @@
 //
 // A lease that does not end keeps its lent bytes. So the time for a frame or a body to arrive must be limited by the owner of the lease, or by its server.
 //
-// If the bytes are not available, a client waits for at most [Wait]. A client that gives up releases its own bytes.
+// If the bytes are not available, a client waits for at most [Wait], except in [Lease.Await]. A client that gives up releases its own bytes.
 //
 // Clients choose the names of objects, so a budget has an entry for an object only while leases of the object have bytes
 // or wait.

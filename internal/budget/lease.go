@@ -44,7 +44,7 @@ func (l *Lease) Reserve(quit <-chan struct{}, size, most int64) error {
 }
 
 // Take makes the lease cover size bytes in all, and returns nil. If the bytes are not available, Take begins a wait and
-// returns without them: the caller must pass ready to Wait. most is the size that the lease may need in the end.
+// returns without them: the caller must pass ready to Wait or Await. most is the size that the lease may need in the end.
 func (l *Lease) Take(size, most int64) (ready <-chan struct{}) {
 	c := l.of
 	b := c.budget
@@ -71,11 +71,20 @@ func (l *Lease) Take(size, most int64) (ready <-chan struct{}) {
 func (l *Lease) Wait(ready, quit <-chan struct{}) error {
 	late := time.NewTimer(Wait)
 	defer late.Stop()
+	return l.wait(ready, quit, late.C)
+}
+
+// Await is Wait without the time limit.
+//
+// Errors: ErrExhausted.
+func (l *Lease) Await(ready, quit <-chan struct{}) error { return l.wait(ready, quit, nil) }
+
+func (l *Lease) wait(ready, quit <-chan struct{}, late <-chan time.Time) error {
 	refused := uint64(0)
 	select {
 	case <-ready:
 		return nil
-	case <-late.C:
+	case <-late:
 		refused = 1
 	case <-quit:
 	}

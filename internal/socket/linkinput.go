@@ -24,7 +24,7 @@ const (
 type inputQueue struct {
 	waiting []*linkInput
 	running bool          // the goroutine exists
-	lease   *budget.Lease // of the next large frame; nil before the first one. Only the goroutine calls Reserve and Move
+	lease   *budget.Lease // of the next large frame; nil before the first one. Only the goroutine calls Take and Move
 }
 
 // Deliver queues an input for the object. The edge bounds the inputs that wait.
@@ -111,10 +111,8 @@ func (e *linkInput) reserve() bool {
 	if q.lease == nil {
 		e.link.setLease(q)
 	}
-	for q.lease.Reserve(e.link.done, size, size) != nil {
-		if e.link.HasEnded() {
-			return false
-		}
+	if ready := q.lease.Take(size, size); ready != nil && q.lease.Await(ready, e.link.done) != nil {
+		return false
 	}
 	e.lease.Store(q.lease.Move(size))
 	return true
