@@ -81,3 +81,41 @@ func TestReadBudgetKeepsTheBytesOfAFrameThatHasArrived(t *testing.T) {
 		wantUnused(t, d.Host)
 	})
 }
+
+// TestReadBudgetWaitEndsWithTheSocket has a socket with a frame that waits while bodies have the bytes of its object, and ends the socket.
+func TestReadBudgetWaitEndsWithTheSocket(t *testing.T) {
+	for name, end := range map[string]func(d *socketServer, id dohost.ID){
+		"closed by an operator":  func(d *socketServer, id dohost.ID) { d.CloseSockets(id, "") },
+		"end of the incarnation": func(d *socketServer, id dohost.ID) { d.Evict(id, dohost.EndFence) },
+		"crash":                  func(d *socketServer, id dohost.ID) { d.Evict(id, dohost.EndCrash) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d := openSocketServer(t, echoHooks(), &dohost.Options{MaxFrame: mib, ReadBudget: 9 * mib, Grace: -1})
+			id := socketObjects.Get(d, "a").ID()
+			for range 3 {
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", &slowBody{mib, 0})
+				_, release, err := d.ReadBody(r, id)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer release()
+			}
+			kept := d.ReadBudget().Used
+			ws, _ := d.dial(t, "a")
+			if name == "closed by an operator" {
+				go func() { _, _, _ = ws.Read(t.Context()) }() // it answers the closing frame
+			}
+			go func() { _ = ws.Write(t.Context(), websocket.MessageBinary, make([]byte, mib)) }()
+			synctest.Wait()
+			before := d.ReadBudget().Used
+			end(d, id)
+			if synctest.Wait(); name == "closed by an operator" {
+				advance(6 * time.Second) // for the closing handshake
+			}
+			if u := d.ReadBudget(); before < kept+100_000 || u.Used != kept || u.Refused != 0 {
+				t.Errorf("%s: bodies have %d bytes, with the frame %d were used, and now %+v", name, kept, before, u)
+			}
+			d.Close()
+		})
+	}
+}

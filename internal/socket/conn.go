@@ -44,17 +44,19 @@ type Conn struct {
 	attachment    []byte
 	autoResponded time.Time
 	frames        []queued
-	inFlight      int        // how many of frames, from the first on, are being written
-	unsentBytes   int        // bytes of frames
-	progressAt    time.Time  // when the client last took a part of it, or it began to wait
-	writing       bool       // a goroutine writes, or has closed
-	closeFrame    *Closing   // the closing frame to send when frames is written
-	closeResult   chan error // yields the result of the closing handshake; nil until it begins
-	muted         bool       // the object sends nothing more, for good
-	closing       bool       // the object sends nothing more, unless its Close is rolled back or lost
-	detached      bool       // the object no longer has the socket
-	aborted       bool       // nothing more is written or read
-	reading       bool       // a pong would be received
+	inFlight      int           // how many of frames, from the first on, are being written
+	unsentBytes   int           // bytes of frames
+	progressAt    time.Time     // when the client last took a part of it, or it began to wait
+	writing       bool          // a goroutine writes, or has closed
+	closeFrame    *Closing      // the closing frame to send when frames is written
+	closeResult   chan error    // yields the result of the closing handshake; nil until it begins
+	muted         bool          // the object sends nothing more, for good
+	closing       bool          // the object sends nothing more, unless its Close is rolled back or lost
+	detached      bool          // the object no longer has the socket
+	aborted       bool          // nothing more is written or read
+	over          bool          // no frame need be read any more: it is aborted or detached, or the closing handshake has ended
+	waitOver      chan struct{} // closed with over; nil before a large frame
+	reading       bool          // a pong would be received
 	receivedAt    time.Time
 }
 

@@ -70,11 +70,34 @@ func (c *Conn) readAll(r io.Reader, lease *budget.Lease) ([]byte, error) {
 		}
 		// Up to a byte more than a frame may have, which the library refuses.
 		size := max(min(2*cap(buf), int(c.table.frame)+1), cap(buf)+1)
-		if err := lease.Reserve(c.table.quit, int64(size), c.table.frame+1); err != nil {
-			return nil, err
+		if size > budget.Free {
+			if err := lease.Reserve(c.untilOver(), int64(size), c.table.frame+1); err != nil {
+				return nil, err
+			}
 		}
 		buf = append(make([]byte, 0, size), buf...)
 	}
+}
+
+// untilOver returns a channel that is closed when no frame of the socket need be read any more.
+func (c *Conn) untilOver() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waitOver == nil {
+		c.waitOver = make(chan struct{})
+		if c.over {
+			close(c.waitOver)
+		}
+	}
+	return c.waitOver
+}
+
+// endWaitLocked ends the wait of a frame for its bytes of the read budget.
+func (c *Conn) endWaitLocked() {
+	if !c.over && c.waitOver != nil {
+		close(c.waitOver)
+	}
+	c.over = true
 }
 
 // discard reads the rest of a frame that is not delivered, for as long as a frame may take to arrive.

@@ -68,6 +68,9 @@ func (c *Conn) write() {
 			if closeFrame != nil {
 				// The client's closing frame, or its silence, ends the reader.
 				c.closeResult <- c.ws.Close(websocket.StatusCode(closeFrame.Code), closeFrame.Reason)
+				c.mu.Lock()
+				c.endWaitLocked()
+				c.mu.Unlock()
 			}
 			return
 		}
@@ -118,6 +121,7 @@ func (c *Conn) abort() {
 
 func (c *Conn) abortLocked() {
 	c.aborted, c.muted = true, true
+	c.endWaitLocked()
 	c.refundLocked(c.frames)
 	c.frames, c.inFlight = nil, 0
 	if c.wire != nil {
@@ -129,6 +133,7 @@ func (c *Conn) abortLocked() {
 func (c *Conn) detach(reason string) {
 	c.mu.Lock()
 	c.detached, c.muted = true, true
+	c.endWaitLocked()
 	c.mu.Unlock()
 	c.Close(Closing{Code: Restart, Reason: reason})
 }

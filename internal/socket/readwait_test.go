@@ -41,3 +41,24 @@ func TestLinkFrameKeepsItsPlaceWhileItWaits(t *testing.T) {
 		<-ready
 	})
 }
+
+// TestConnThatIsAbortedDoesNotWait asks for the end before and after it.
+func TestConnThatIsAbortedDoesNotWait(t *testing.T) {
+	for _, early := range []bool{true, false} {
+		c := New(testLimits).conn(runtime.ID{Class: "class", Name: "name"}, nil, &Options{})
+		if early {
+			select {
+			case <-c.untilOver():
+				t.Error("it is over")
+			default:
+			}
+		}
+		c.abort()
+		c.abort()
+		select {
+		case <-c.untilOver():
+		default:
+			t.Errorf("asked early: %t: it is not over", early)
+		}
+	}
+}
