@@ -94,6 +94,7 @@ func Open(dir string, o *Options, classes ...Class) (*Host, error) {
 	}
 	limits := o.limits()
 	h.sockets, h.reads = socket.New(limits), limits.Reads
+	h.reads.LogTo(h.log)
 	ro := o.runtime(h.sockets.Count)
 	ro.Owner, h.maxFrame = h, limits.MaxFrame
 	ro.Ended = func(id ID, why *Fenced, mode EndMode) {

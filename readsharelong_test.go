@@ -2,8 +2,10 @@ package dohost_test
 
 import (
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -118,4 +120,22 @@ func TestReadBudgetWaitEndsWithTheSocket(t *testing.T) {
 			d.Close()
 		})
 	}
+}
+
+// TestReadBudgetRefusalIsLogged has bodies for an object that are kept, and a further one.
+func TestReadBudgetRefusalIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		h := open(t, &dohost.Options{MaxFrame: 1000, ReadBudget: 4 * mib, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		id := nilObjects.Get(h, "a").ID()
+		for err := error(nil); err == nil; {
+			var release func()
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", &slowBody{mib, 0})
+			_, release, err = h.ReadBody(r, id)
+			defer release()
+		}
+		if got := log.String(); !strings.Contains(got, "the read budget has refused a client") || !strings.Contains(got, "object="+id.String()+" ") {
+			t.Errorf("the log has %q", got)
+		}
+	})
 }

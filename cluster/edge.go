@@ -119,6 +119,7 @@ func (d *edge) register(rt *router, id dohost.ID, r *http.Request) (*edgeSocket,
 		d.ctx, d.cancel = context.WithCancel(noValues{ctx})
 		d.entries = map[dohost.ID]*edgeEntry{}
 		d.reads = cmp.Or(d.reads, newReads(rt.o.MaxFrame))
+		d.reads.LogTo(rt.node.log)
 		d.handshakesLimit = cmp.Or(d.handshakesLimit, maxAllHandshakes)
 		d.sends.limit, d.sends.sockets = cmp.Or(d.sends.limit, maxSends), map[*edgeSocket]struct{}{}
 	}

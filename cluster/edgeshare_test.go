@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -69,11 +70,13 @@ func TestReadBudgetIsLeftToClientsOfTheObject(t *testing.T) {
 	})
 }
 
-// TestReadBudgetIsReturnedByAClientThatIsRefused has a client that sends a part of a frame.
+// TestReadBudgetIsReturnedByAClientThatIsRefused has a client that sends a part of a frame. The log names its object.
 func TestReadBudgetIsReturnedByAClientThatIsRefused(t *testing.T) {
 	withEdge(t, false, accepts, func(t *edgeTest) {
 		b := budget.New(140 << 10)
 		t.edge.edge.reads = b
+		var log strings.Builder
+		t.edge.log = slog.New(slog.NewTextHandler(&log, nil))
 		w, err := t.dial().Writer(t.Context(), websocket.MessageBinary)
 		if err != nil {
 			t.Fatal(err)
@@ -84,6 +87,9 @@ func TestReadBudgetIsReturnedByAClientThatIsRefused(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		if after := b.Usage().Used; before < 20<<10 || after != 0 {
 			t.Errorf("%d bytes are counted, and %d after the client was refused", before, after)
+		}
+		if got := log.String(); !strings.Contains(got, "the read budget has refused a client") || !strings.Contains(got, "object="+edgeObject.String()+" ") {
+			t.Errorf("the log has %q", got)
 		}
 	})
 }

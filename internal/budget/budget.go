@@ -66,15 +66,24 @@ type Budget struct {
 	mu      sync.Mutex // guards the rest, all groups, and all clients with their leases; no lock is taken while it is held
 	used    int64      // by the rule
 	lent    int64
-	refused uint64
 	groups  map[Object]*group // groups with bytes or with clients that wait; unknown objects are not in it
 	waiting waitHeap[*group]  // groups with clients that wait
 	waits   uint64            // the number of waits that have begun
 	turns   list.List         // the groups that are to get lent bytes, in the order of their turns
+
+	refusals refusals
 }
 
 // Object names an object. The zero Object is unknown, and counts as a different object for each client.
 type Object struct{ Class, Name string }
+
+// String returns the class and the name; "" if the object is unknown.
+func (o Object) String() string {
+	if o == (Object{}) {
+		return ""
+	}
+	return o.Class + "/" + o.Name
+}
 
 // group has the bytes of the clients of an object.
 type group struct {
@@ -114,7 +123,7 @@ func New(limit int64) *Budget {
 func (b *Budget) Usage() Usage {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return Usage{Used: b.used + b.lent, Limit: b.share + b.reserve, Refused: b.refused}
+	return Usage{Used: b.used + b.lent, Limit: b.share + b.reserve, Refused: b.refusals.count}
 }
 
 // Largest returns the largest size of a lease. A lease gets so many bytes only if the share of the rule or the reserve is otherwise unused.
@@ -124,7 +133,7 @@ func (b *Budget) Largest() int64 { return b.reserve + Free }
 func (b *Budget) refuse() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.refused++
+	b.refusals.count++
 }
 
 // joinLocked sets the group of a client that has none.

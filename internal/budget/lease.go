@@ -80,26 +80,36 @@ func (l *Lease) Wait(ready, quit <-chan struct{}) error {
 func (l *Lease) Await(ready, quit <-chan struct{}) error { return l.wait(ready, quit, nil) }
 
 func (l *Lease) wait(ready, quit <-chan struct{}, late <-chan time.Time) error {
-	refused := uint64(0)
+	refused := false
 	select {
 	case <-ready:
 		return nil
 	case <-late:
-		refused = 1
+		refused = true
 	case <-quit:
 	}
+	report, err := l.giveUp(refused)
+	report()
+	return err
+}
+
+// giveUp ends a wait without the bytes, unless it has just ended with them or by Lower. The caller calls report.
+func (l *Lease) giveUp(refused bool) (report func(), err error) {
+	report = func() {}
 	c := l.of
 	b := c.budget
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if c.ready == nil { // the wait ended at the same moment, with the bytes or by Lower
-		return nil
+	if c.ready == nil {
+		return report, nil
+	}
+	if refused {
+		report = b.refuseLocked(l, c.more)
 	}
 	b.endWaitLocked(c)
 	b.grantLentLocked() // it may have been its turn; the needs of the others are the same as before
 	b.leaveLocked(c)
-	b.refused += refused
-	return ErrExhausted
+	return report, ErrExhausted
 }
 
 // Lower makes the lease cover at most size bytes, or at most most bytes while some of them are lent: the lent ones return first. If the lease
