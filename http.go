@@ -187,7 +187,7 @@ func (c *Class) serveHTTP(ctx context.Context, instance any, r *http.Request, bo
 			panic(p)
 		}
 	}()
-	c.http(instance, w, r)
+	body.handle(func() { c.http(instance, w, r) })
 	return w.finish()
 }
 
@@ -339,11 +339,13 @@ func (s *serving) drain() {
 	}
 }
 
-// requestBody is a request's body as a handler reads it: without the turn.
+// requestBody is a request's body as a handler reads it: without the turn. Another goroutine may read the body while the
+// handler is inside an Await, and after the handler has returned. These reads do not use the turn.
 type requestBody struct {
-	source  *http.Request // as the server knows it; it gets the trailers
-	share   *bodyShare    // of the budget
-	reading atomic.Bool
+	source   *http.Request // as the server knows it; it gets the trailers
+	share    *bodyShare    // of the budget
+	reading  atomic.Bool
+	returned atomic.Bool // the handler has returned; the event may still have the turn
 
 	// Set and used by the event's goroutine.
 	ctx  context.Context
@@ -351,8 +353,17 @@ type requestBody struct {
 	from io.ReadCloser
 }
 
-// Read gives up the turn while it waits for the client. Inside the fn of an Await there
-// is no turn to give up.
+// handle calls the handler.
+func (b *requestBody) handle(handler func()) {
+	defer b.returned.Store(true)
+	handler()
+}
+
+// Read gives up the turn while it waits for the client. Inside the fn of an Await, and after
+// the handler has returned, there is no turn to give up.
+//
+// Errors: the errors of the client, of bodyShare.grow, and of runtime.Wait: ErrNoTurn if the handler returns during a Read
+// that has given up the turn.
 func (b *requestBody) Read(p []byte) (n int, err error) {
 	began := false
 	read := func(context.Context) error {
@@ -363,7 +374,10 @@ func (b *requestBody) Read(p []byte) (n int, err error) {
 		err = b.share.grow(n, err)
 		return nil
 	}
-	werr := runtime.Wait(b.ctx, read)
+	werr := runtime.ErrNoTurn
+	if !b.returned.Load() {
+		werr = runtime.Wait(b.ctx, read)
+	}
 	if !began && errors.Is(werr, runtime.ErrNoTurn) {
 		werr = read(b.ctx)
 	}

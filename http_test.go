@@ -576,6 +576,45 @@ func TestTimeoutHandlerWhileTheDiskIsSlow(t *testing.T) {
 	})
 }
 
+// TestRequestBodyLeavesTheTurnAfterTheHandler has a goroutine that reads the body, as the transport of an http.Client does. It reads on after the
+// handler has returned, while a Sync on another goroutine delays the end of the event.
+func TestRequestBodyLeavesTheTurnAfterTheHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs, release := objectstore.NewMemFS(), func() {}
+		read, synced := make(chan error, 1), make(chan error, 1)
+		h := openOn(t, fs, nil, httpClass(func(p *httpObject, w http.ResponseWriter, r *http.Request) {
+			err := dohost.Await(r.Context(), func(ctx context.Context) error {
+				go func() {
+					_, err := io.Copy(io.Discard, r.Body)
+					read <- err
+				}()
+				return dohost.Sleep(ctx, time.Second)
+			})
+			if err := errors.Join(err, put(p, r, "k")); err != nil {
+				t.Error(err)
+			}
+			release = fs.HoldSyncs()
+			go func() { synced <- p.st.Storage().Sync(r.Context()) }()
+			time.Sleep(time.Second) // the Sync begins
+			fmt.Fprint(w, "done")
+		}))
+		body, more := io.Pipe()
+		c := newClient()
+		done := serve(h, c, httptest.NewRequestWithContext(t.Context(), "POST", "/", body))
+		advance(3 * time.Second) // the handler has returned
+		fmt.Fprint(more, "late")
+		more.Close()
+		if err := <-read; err != nil {
+			t.Errorf("the body after the handler: %v", err)
+		}
+		release()
+		if p, err := <-done, <-synced; p != nil || err != nil {
+			t.Errorf("%v, the Sync: %v", p, err)
+		}
+		c.want(t, http.StatusOK, "done")
+	})
+}
+
 // The server discards the unread rest of a body, also if the handler answers late, and takes no request for a part of
 // another.
 func TestRequestBodiesThatAreNotReadAreDiscarded(t *testing.T) {
