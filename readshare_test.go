@@ -227,18 +227,24 @@ func TestReadBudgetIsLeftToBodiesForOtherObjects(t *testing.T) {
 }
 
 // TestReadBudgetWaitEndsWithTheHandler has a handler that returns while a goroutine of it waits for the bytes of the body, as the transport of
-// an http.Client may. The handler returns immediately, so that the object answers others, and the goroutine waits no longer.
+// an http.Client may. The handler returns immediately, so that the object answers others, and the goroutine waits no longer. The goroutine begins inside
+// an Await, so that it does not use the turn of the handler.
 func TestReadBudgetWaitEndsWithTheHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		read, began := make(chan error, 1), time.Now()
 		h := open(t, &dohost.Options{MaxFrame: 1000, ReadBudget: 9 * mib, Grace: -1}, dohost.Bind(nilObjects,
 			func(_ context.Context, st *dohost.State) (*nilObject, error) { return &nilObject{st}, nil },
 			&dohost.Handlers[nilObject]{OnHTTP: func(_ *nilObject, _ http.ResponseWriter, r *http.Request) {
-				go func() {
-					_, err := io.Copy(io.Discard, r.Body)
-					read <- err
-				}()
-				_ = dohost.Sleep(r.Context(), time.Second)
+				err := dohost.Await(r.Context(), func(ctx context.Context) error {
+					go func() {
+						_, err := io.Copy(io.Discard, r.Body)
+						read <- err
+					}()
+					return dohost.Sleep(ctx, time.Second)
+				})
+				if err != nil || len(read) != 0 {
+					t.Errorf("the Await: %v; its goroutine waits no longer: %v", err, len(read) != 0)
+				}
 			}}))
 		id := nilObjects.Get(h, "a").ID()
 		upload := func(ctx context.Context) *http.Request {
@@ -253,8 +259,11 @@ func TestReadBudgetWaitEndsWithTheHandler(t *testing.T) {
 			all = append(all, release)
 		}
 		h.ServeObject(newClient(), upload(t.Context()), id)
-		if err, took := <-read, time.Since(began); err != nil || took > 2*time.Second {
-			t.Errorf("the handler has returned after %v, and its body was read: %v", took, err)
+		if took := time.Since(began); took != time.Second+time.Millisecond {
+			t.Errorf("the handler has returned after %v", took)
+		}
+		if err, took := <-read, time.Since(began); err != nil || took != time.Second+time.Millisecond {
+			t.Errorf("after %v the body was read: %v", took, err)
 		}
 		for _, release := range all {
 			release()
