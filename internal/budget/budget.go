@@ -19,7 +19,11 @@
 //
 //   - The bytes by the rule are at most the share of the rule, and the lent bytes at most the reserve. Together they are within the limit.
 //   - A lease with lent bytes does not wait, unless it needs more than its owner has announced. So leases with lent bytes do not wait for
-//     each other, and such a lease ends if its client sends the bytes, and its handler returns.
+//     each other, and such a lease ends if its client sends the bytes, and its handler returns. The edge of a cluster announces one
+//     frame and reads the next one with the same lease: that lease then waits for bytes by the rule, which may be refused although
+//     the reserve has some.
+//   - Lent bytes do not become bytes by the rule. So a lease that does not end keeps the reserve from its object, even with one lent byte in
+//     a budget that is otherwise unused.
 //   - One lease of an object has lent bytes at a time. So clients of one object that handles nothing have, beyond its half of the share, the
 //     bytes of one lease. They leave the reserve to other objects unless these bytes are most of it.
 //   - The objects take turns, and of the leases of an object the oldest wait is the first. No lease gets lent bytes before an older one of its
