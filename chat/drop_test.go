@@ -57,7 +57,7 @@ func discardScenario(d chat.RecoveryAction, check func(ctx context.Context, p *c
 	}
 	all := &testClients{counting: c}
 	s := scenario(c, all, discardingClass(c, &cuts, d))
-	s.FullDisk = false // the model itself writes, and returns the error
+	s.FullDisk = false                                                                         // the model itself writes, and returns the error
 	s.Places = []dohost.Place{dohost.PlaceCommitted, dohost.PlaceDurable, dohost.PlaceAwaited} // a reply without a drop covers the other places
 	reset := s.Reset
 	s.Reset = func() {
