@@ -34,6 +34,7 @@ func TestSanitize(t *testing.T) {
 		"a text":                  {`{"type":"text","text":"a","own":1}`, `[{"type":"text","text":"a","own":1}]`},
 		"a name that OpenAI gave": {`{"type":"text","text":"","providerMetadata":{"openai":{"itemId":"i","n":1},"p":2}}`, `[{"type":"text","text":"","providerMetadata":{"openai":{"n":1},"p":2}}]`},
 		"nothing but names":       {`{"type":"text","text":"","providerMetadata":{"openai":{"itemId":"i","reasoningEncryptedContent":"c"}}}`, `[{"type":"text","text":""}]`},
+		"an openai without names": {`{"type":"text","text":"","providerMetadata":{"openai":"o","p":2}}`, `[{"type":"text","text":"","providerMetadata":{"openai":"o","p":2}}]`},
 		"of a call":               {`{"type":"tool-f","toolCallId":"1","state":"input-streaming","callProviderMetadata":{"openai":{"itemId":"i"}}}`, `[{"type":"tool-f","toolCallId":"1","state":"input-streaming"}]`},
 		"an empty reasoning":      {`{"type":"reasoning","text":" \n","providerMetadata":{"openai":{"itemId":"i"}}}`, `[]`},
 		"an empty one that a provider signed": {`{"type":"reasoning","text":"","providerMetadata":{"p":{"signature":"s"}}}`,
@@ -171,6 +172,21 @@ func TestShrinkMarksOutputs(t *testing.T) {
 			t.Fatal(err)
 		}
 		sameJSON(t, in, jsonOf(t, shrink(v, 40, maxDepth)), want)
+	}
+}
+
+// A string that has less space than its truncation mark keeps nothing but the mark.
+func TestShrinkWithoutSpaceForText(t *testing.T) {
+	if got := shrink(strings.Repeat("x", 100), markUnits, maxDepth); got != "... [truncated 100 chars]" {
+		t.Error(got)
+	}
+}
+
+func TestCheckIDLimit(t *testing.T) {
+	for n, ok := range map[int]bool{1: true, MaxID: true, MaxID + 1: false} {
+		if err := CheckID("a message", strings.Repeat("x", n)); (err == nil) != ok {
+			t.Errorf("%d bytes: %v", n, err)
+		}
 	}
 }
 

@@ -266,3 +266,10 @@ func TestToolCallsThatAreAbandoned(t *testing.T) {
 		t.Errorf("an external call: %d results, waits %t", len(add), waits)
 	}
 }
+
+// A reply that was stopped before its first chunk stays without chunks.
+func TestStreamMergerFinishWithoutChunks(t *testing.T) {
+	if got := newStreamMerger(newAccumulator(Message{}), "m").finish(false); len(got) > 0 {
+		t.Errorf("%v", got)
+	}
+}
