@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -141,6 +143,36 @@ func TestFiberResumesWithoutProgressAreBounded(t *testing.T) {
 			return err
 		})
 	})
+}
+
+// TestFiberResumedRunReportsItsEnd lets the function of a resumed fiber return, and fail.
+func TestFiberResumedRunReportsItsEnd(t *testing.T) {
+	for status, result := range map[string]error{"completed": nil, "failed": errTest} {
+		w := &fiberTest{}
+		w.hook = func(_ *fiberAgent, ctx context.Context, i *agent.InterruptedRun) error {
+			_, err := i.Resume(ctx, func(context.Context) error { return result })
+			return err
+		}
+		var mu sync.Mutex
+		var ends []string
+		o := &dohosttest.Options{Classes: []dohost.Class{w.class(nil)}, Options: dohost.Options{Listener: dohost.Listener{
+			Service: func(_ dohost.ID, event string, attrs ...slog.Attr) {
+				mu.Lock()
+				defer mu.Unlock()
+				for _, a := range attrs {
+					if event == "fiber:ended" && a.Key == "status" {
+						ends = append(ends, a.Value.String())
+					}
+				}
+			},
+		}}}
+		dohosttest.Run(t, o, func(t *testing.T, h *dohosttest.Host) {
+			w.begun = time.Now()
+			interrupted(t, h)
+			h.Advance(time.Minute)
+			wantEqual(t, "reported ends", fmt.Sprint(ends), "["+status+"]")
+		})
+	}
 }
 
 // A busy agent does not postpone the work of its alarm.

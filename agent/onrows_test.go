@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -537,6 +538,24 @@ func TestOnRowsOfRolledBackWrites(t *testing.T) {
 		wantCalls(t, o, "a")
 		wantNothingLeft(t, ctx, h)
 	})
+}
+
+// TestOnRowsNameLimit opens hosts with prefixes that make the name of the index as long as allowed, and longer.
+func TestOnRowsNameLimit(t *testing.T) {
+	const limit = 800
+	name := func(n int) int { return len("letters/state/") + len(strconv.Quote(strings.Repeat("x", n))) }
+	for n, ok := range map[int]bool{limit - name(0): true, limit - name(0) + 1: false} {
+		class := agent.Bind(postmen, func(_ context.Context, a *agent.Agent[struct{}]) (*postman, error) { return &postman{a, nil}, nil }, nil,
+			agent.OnRows(&letters, "state", func(*postman, context.Context, dohost.Row[letter]) error { return nil },
+				&agent.RowsOptions{Prefix: dohost.Key(strings.Repeat("x", n))}))
+		host, err := dohost.Open(t.TempDir(), nil, class)
+		if err == nil {
+			_ = host.Close()
+		}
+		if (err == nil) != ok {
+			t.Errorf("a name of %d bytes: %.300v", name(n), err)
+		}
+	}
 }
 
 // TestOnRowsRefusals opens hosts with mistakes.

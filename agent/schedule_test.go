@@ -274,6 +274,9 @@ func TestScheduleQueries(t *testing.T) {
 			if !ok || fmt.Sprint(got) != fmt.Sprint(want) || !got.Created.Equal(now) {
 				t.Errorf("%+v, want %+v", got, want)
 			}
+			if _, _, err := c.Schedules().Get(t.Context(), four); !errors.Is(err, dohost.ErrMisuse) {
+				t.Errorf("Get outside of the turn: %v", err)
+			}
 			for _, id := range []string{"", "nobody"} {
 				if _, ok, err := c.Schedules().Get(ctx, id); ok || err != nil {
 					t.Errorf("%q: %t, %v", id, ok, err)

@@ -222,7 +222,10 @@ func TestSubAgentRequestedDuringDeletionIsListed(t *testing.T) {
 		}
 		remove := func(ctx context.Context) error {
 			return oak.Do(ctx, func(ctx context.Context, oak *nestedAgent) error {
-				_, err := oak.SubAgents().Delete(ctx, string(nestedAgents), "branch")
+				existed, err := oak.SubAgents().Delete(ctx, string(nestedAgents), "branch")
+				if err == nil && !existed {
+					err = errors.New("Delete found no sub-agent")
+				}
 				return err
 			})
 		}
@@ -258,6 +261,20 @@ func TestSubAgentRequestedDuringDeletionIsListed(t *testing.T) {
 				}
 			}
 			wantEqual(t, fmt.Sprint(len(tt.do), " at once"), found(), tt.want)
+		}
+	})
+}
+
+func TestSubAgentDeleteOfUnknownClass(t *testing.T) {
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{nestedClass(nil)}}, func(t *testing.T, h *dohosttest.Host) {
+		err := nestedAgents.Get(h, "oak").Do(t.Context(), func(ctx context.Context, oak *nestedAgent) error {
+			if existed, err := oak.SubAgents().Delete(ctx, "other", "branch"); existed || !errors.Is(err, dohost.ErrNotFound) {
+				t.Errorf("%t, %v", existed, err)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
 	})
 }

@@ -370,6 +370,9 @@ func TestConnectionsMayBeReadonlyOrWithoutProtocol(t *testing.T) {
 			if ok, err := c.State(&mood); !ok || err != nil || mood != "calm" || !c.Readonly() || c.ID() != "r" {
 				return fmt.Errorf("%q, %v, %v", mood, ok, err)
 			}
+			if err := c.SetState(ctx, func() {}); err == nil {
+				t.Error("a function was stored")
+			}
 			if err := c.SetState(ctx, "hasty"); err != nil || !c.Readonly() {
 				return fmt.Errorf("readonly %v, %v", c.Readonly(), err)
 			}
