@@ -15,6 +15,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/internal/sockettest"
 	"github.com/dohost/dohost/objectstore"
@@ -267,7 +268,15 @@ func TestAnswersThatAreOverdueOnAFullDisk(t *testing.T) {
 			if c.external {
 				tool = externalTool(&key, chat.External{Within: time.Minute})
 			}
-			class := toolClass(&stepsModel{steps: [][]string{{"a"}}}, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{tool} })
+			class := countingClassOf(&countingState{}, &handlers{
+				Reply: func(_ *countingAgent, ctx context.Context, r *chat.Reply) error {
+					return chat.Answer(ctx, r, &stepsModel{steps: [][]string{{"a"}}}, &chat.AnswerOptions{Tools: []chat.Tool{tool}})
+				},
+				Agent: agent.Handlers[countingAgent, struct{}]{OnMessage: func(_ *countingAgent, _ context.Context, _ *agent.Conn, f dohost.Frame) error {
+					t.Errorf("OnMessage gets %s", f.Data)
+					return nil
+				}},
+			})
 			runLong(t, func(t *testing.T, h *dohost.Host, disk *objectstore.FS) {
 				ctx, stop := context.WithCancel(t.Context())
 				defer stop()

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/chat/uimessage"
 	"github.com/dohost/dohost/dohosttest"
 )
 
@@ -100,5 +101,30 @@ func TestConversationSize(t *testing.T) {
 		}
 		wantLines(t, "said", storedLines(t, h), "user: hi", "assistant: 2.0")
 		r.close()
+	})
+}
+
+// A handler cannot send a chunk that is nested more deeply than MaxNesting.
+func TestChunkNestingLimit(t *testing.T) {
+	c := &countingState{words: 1, more: func(_ *countingAgent, ctx context.Context, r *chat.Reply, _ int) error {
+		for depth, ok := range map[int]bool{uimessage.MaxNesting: true, uimessage.MaxNesting + 1: false} {
+			data := json.RawMessage(strings.Repeat("[", depth-1) + strings.Repeat("]", depth-1)) // the chunk is an object
+			if err := r.Send(ctx, uimessage.MakeChunk("data-x", "data", data)); (err == nil) != ok {
+				t.Errorf("%d levels: %v", depth, err)
+			}
+		}
+		return nil
+	}}
+	runWithHost(t, countingClass(c, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		inEvent(t, ctx, h, func(ctx context.Context, p *countingAgent) error {
+			id, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.RoleUser, "hi")}, nil)
+			if err == nil {
+				_, _, err = chat.Wait(ctx, p, id)
+			}
+			return err
+		})
+		if n := c.calls.Load(); n == 0 {
+			t.Error("the handler was not called")
+		}
 	})
 }

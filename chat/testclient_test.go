@@ -181,7 +181,10 @@ func (r *reader) ask(ctx context.Context, id, text string, more map[string]any) 
 
 // receive receives a frame. connected is false if the connection has ended.
 func (r *reader) receive(ctx context.Context) (f frame, connected bool, err error) {
-	_, data, err := r.ws.Read(ctx)
+	kind, data, err := r.ws.Read(ctx)
+	if err == nil && kind != websocket.MessageText {
+		return f, true, fmt.Errorf("%s received a binary frame: %q", r.name, data)
+	}
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			return f, false, cause

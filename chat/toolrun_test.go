@@ -339,6 +339,7 @@ func TestToolOptions(t *testing.T) {
 		"want a Policy of package ledger":    {Run: run, Policy: 9},
 		"Policy and Find are for tools with": {Policy: ledger.PolicyIdempotent},
 		"PolicyReconcile needs Find":         {Run: run, Policy: ledger.PolicyReconcile},
+		"External allows PolicyAtMostOnce":   {Run: run, Find: find, Policy: ledger.PolicyReconcile, External: &chat.External{}},
 		"no other policy calls it":           {Run: run, Find: find},
 		"Unrecorded is for tools of a":       {Run: run, Policy: ledger.PolicyIdempotent, Unrecorded: true},
 	} {

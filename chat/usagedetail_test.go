@@ -174,3 +174,13 @@ func TestRecordsOfUsage(t *testing.T) {
 		})
 	}
 }
+
+func TestUsageByDayWithoutAgent(t *testing.T) {
+	var errs []error
+	for _, err := range chat.UsageByDay(t.Context(), nil) {
+		errs = append(errs, err)
+	}
+	if len(errs) != 1 || !errors.Is(errs[0], dohost.ErrMisuse) {
+		t.Errorf("errors %v, want one ErrMisuse", errs)
+	}
+}

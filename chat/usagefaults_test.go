@@ -223,6 +223,49 @@ func TestUsageOfInterruptedCallIsReportedOnce(t *testing.T) {
 	})
 }
 
+// TestUsageOfInterruptedCallIsReported ends the incarnation during a call. The next call reports the interrupted one.
+func TestUsageOfInterruptedCallIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var interrupted atomic.Int64
+		fs := objectstore.NewMemFS()
+		fs.SetFree(1 << 40)
+		o := kernel.OnFS(&dohost.Options{Listener: dohost.Listener{Service: func(_ dohost.ID, event string, attrs ...slog.Attr) {
+			if event == "chat:model" && attrs[0].Value.String() == string(chat.ModelCallInterrupted) {
+				interrupted.Add(1)
+			}
+		}}}, fs)
+		h, err := dohost.Open("data", o, shownWorkerAgents())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.Close()
+		hangs := true
+		w := &chat.Worker[string, string]{Name: "w", Model: modelFunc(func(ctx context.Context, p *chat.Prompt, yield func(chat.Chunk, error) bool) {
+			if hangs {
+				<-ctx.Done()
+			}
+		})}
+		run := func() {
+			_ = workerAgents.Get(h, "7").Do(t.Context(), func(ctx context.Context, c *workerAgent) error {
+				_, err := w.Run(ctx, c, "x")
+				return err
+			})
+		}
+		go run()
+		time.Sleep(time.Second)
+		h.Evict(workerAgentID, dohost.EndFence)
+		time.Sleep(time.Second)
+		hangs = false
+		if n := interrupted.Load(); n != 0 {
+			t.Errorf("%d reports before the next call", n)
+		}
+		run()
+		if n := interrupted.Load(); n != 1 {
+			t.Errorf("%d reports of the interrupted call", n)
+		}
+	})
+}
+
 // The totals are the sums of the calls also if the object deletes its storage during a call.
 func TestDeleteAllDuringCallOfModel(t *testing.T) {
 	inWorkerAgent(t, func(t *testing.T, ctx context.Context, c *workerAgent) {
