@@ -113,12 +113,12 @@ func readable(err error) error {
 
 // describe is DescribeError for a readable error.
 func describe(err error) (ErrorBody, int) {
-	b := ErrorBody{Code: "internal", Message: err.Error(), Ran: OutcomeUnknown.String()}
+	b := ErrorBody{Message: err.Error(), Ran: OutcomeUnknown.String()}
 	cause := err
 	if e := errorOf(err); e != nil {
 		cause = e.Err
 		b = ErrorBody{
-			Code: "internal", Message: e.Err.Error(), Op: e.Op, Object: e.ID.String(), Ran: e.Outcome.String(),
+			Message: e.Err.Error(), Op: e.Op, Object: e.ID.String(), Ran: e.Outcome.String(),
 			Remote: e.Remote(), Retryable: e.Retryable, Overloaded: e.Overloaded(), Reset: e.Reset(),
 		}
 	}
