@@ -129,7 +129,7 @@ func TestCollectionQueries(t *testing.T) {
 				t.Errorf("%s: counted %d, %v; want %d", c.name, n, err, len(c.want))
 			}
 		}
-		for _, q := range []dohost.Query[order]{{Index: "none"}, {Limit: -1}, {Equal: "a", Prefix: "a"}} {
+		for _, q := range []dohost.Query[order]{{Index: "none"}, {Limit: -1}, {Equal: "a", Prefix: "a"}, {Equal: "a", Start: "a"}, {Equal: "a", End: "a"}} {
 			_, listErr := orders.List(ctx, s, &q)
 			_, countErr := orders.Count(ctx, s, &q)
 			if !errors.Is(listErr, dohost.ErrMisuse) || !errors.Is(countErr, dohost.ErrMisuse) {

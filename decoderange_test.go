@@ -46,6 +46,8 @@ type (
 	renamed    struct {
 		Count uint16 `msgpack:"Total"`
 	}
+	wideLong struct{ TotalOfAllLinesOfTheOrderInCents int64 } // a name of 32 bytes has a longer header
+	long     struct{ TotalOfAllLinesOfTheOrderInCents int16 }
 )
 
 // stored puts a value and reads it as a T.
@@ -90,6 +92,7 @@ func TestDecodeRefusesNumbersThatDoNotFit(t *testing.T) {
 		stored[map[string]map[string][2]uint16](t, ctx, s, map[string]any{"a": map[string]any{"b": []int{1, -1}}}, `["a"]["b"][1]: -1 does not fit uint16`)
 		stored[narrowEmbedded](t, ctx, s, wideBase{1 << 40}, "Total: 1099511627776 does not fit int32")
 		stored[narrowEmbedded](t, ctx, s, map[string]any{"More": map[string]any{"More": map[string]any{"Total": 1 << 40}}}, "More.More.Total: 1099511627776 does not fit int32")
+		stored[long](t, ctx, s, wideLong{1 << 15}, "TotalOfAllLinesOfTheOrderInCents: 32768 does not fit int16")
 		stored[renamed](t, ctx, s, wideBase{-1}, "Total: -1 does not fit uint16")
 		stored[*line](t, ctx, s, wideLine{"a", -32_769}, "Cents: -32769 does not fit int16")
 	})

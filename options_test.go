@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dohost/dohost/eviction"
+	"github.com/dohost/dohost/runtime"
 	"github.com/dohost/dohost/sharedlog"
 )
 
@@ -57,8 +59,21 @@ func TestStoreMemoryIsThatOfTheEngine(t *testing.T) {
 	if err := (&Options{StoreMemory: -1}).check(); err == nil {
 		t.Error("a negative size is accepted")
 	}
+	if err := (&Options{StoreMemory: minStoreMemory}).check(); err != nil {
+		t.Errorf("the least size is refused: %v", err)
+	}
 	o := &Options{StoreMemory: 8 << 20}
 	if s := o.runtime(noSockets).Store; o.check() != nil || s.Cache != 8<<20 || s.MemTable != 8<<20 {
 		t.Errorf("%v; the store has a cache of %d bytes, and memtables of %d", o.check(), s.Cache, s.MemTable)
+	}
+}
+
+// TestChaosEndsNothingAfterItsEnd asks at places that end nothing, since they are over or may not end an incarnation.
+func TestChaosEndsNothingAfterItsEnd(t *testing.T) {
+	at := chaosAt(eviction.Chaos{Seed: 1, Rate: 1})
+	for _, p := range []runtime.Point{{Over: true, Place: eviction.PlaceStart}, {Place: eviction.PlaceClose}} {
+		if mode := at(p); mode != eviction.EndNone {
+			t.Errorf("at %+v it ends an incarnation with %v", p, mode)
+		}
 	}
 }

@@ -144,6 +144,32 @@ func TestRelayKeepsAnInputOfAFullDisk(t *testing.T) {
 	})
 }
 
+// TestRelayOfAFullDiskIsUnchanged accepts a socket and closes one while rows cannot be written: both fail, and the socket can still be used.
+func TestRelayOfAFullDiskIsUnchanged(t *testing.T) {
+	runProbe(t, &dohost.Handlers[probe]{}, func(t *probeTest) {
+		t.fs.SetFree(0)
+		time.Sleep(time.Minute)
+		accepted := errors.New("no request")
+		t.accept = func(ctx context.Context, p *probe) { accepted = nil }
+		if s, err := t.edge.connect(t.Context(), "/"); err == nil || accepted != nil {
+			t.Errorf("connected: %+v, %v", s, err)
+		}
+		t.wantSockets(1)
+		var closed, sent error
+		t.do(func(ctx context.Context, p *probe) error {
+			s := p.st.Sockets("")[0]
+			closed = s.Close(ctx, dohost.CloseNormal, "")
+			t.fs.SetFree(1 << 40)
+			time.Sleep(time.Minute)
+			sent = s.Send(ctx, dohost.Frame{Data: []byte("hello")})
+			return nil
+		})
+		if !errors.Is(closed, dohost.ErrNoSpace) || sent != nil {
+			t.Errorf("closed: %v, and sent after it: %v", closed, sent)
+		}
+	})
+}
+
 // TestRelayIgnoresAnInputOfAnEndedLink ends the incarnation while an input is queued: the next incarnation waits for a link, and for Authorize.
 func TestRelayIgnoresAnInputOfAnEndedLink(t *testing.T) {
 	runProbe(t, &dohost.Handlers[probe]{}, func(t *probeTest) {

@@ -3,6 +3,7 @@ package dohost
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -79,4 +80,36 @@ func TestRelayIsNotGivenToAnEndedIncarnation(t *testing.T) {
 		})
 		<-done
 	})
+}
+
+// TestRelayNamesSlowEdgesOnce exceeds the limit of outputs by one byte: an edge that has received the oldest output is not slow, and no edge is named twice.
+func TestRelayNamesSlowEdgesOnce(t *testing.T) {
+	r := &relay{acked: map[string]string{"equal": "1", "after": "2"}, slow: map[string]bool{}}
+	to := []recipients{{Edge: "behind"}, {Edge: "equal"}, {Edge: "after"}}
+	if slow := r.add(&outputRow{Position: "1", To: to}); slow != nil {
+		t.Errorf("%q are slow", slow)
+	}
+	r.bytes = maxOutputs
+	if slow := r.add(&outputRow{Position: "2", To: to, Data: []byte{1}}); !slices.Equal(slow, []string{"behind"}) {
+		t.Errorf("%q are slow, want behind", slow)
+	}
+	if slow := r.add(&outputRow{Position: "3", To: to}); slow != nil {
+		t.Errorf("%q are slow again", slow)
+	}
+}
+
+// TestRelayDeletesOutputsThatAllHaveReceived asks for the oldest output.
+func TestRelayDeletesOutputsThatAllHaveReceived(t *testing.T) {
+	r := &relay{acked: map[string]string{"a": "2", "b": "1"}}
+	if o, ok := r.oldest(); ok {
+		t.Errorf("without outputs it is %+v", o)
+	}
+	r.outputs = []relayedOutput{{position: "2", edges: []string{"a", "b"}}}
+	if o, ok := r.oldest(); ok {
+		t.Errorf("one that an edge has not received: %+v", o)
+	}
+	r.acked["b"] = "2"
+	if o, ok := r.oldest(); !ok || o.position != "2" {
+		t.Errorf("one that all have received: %+v, %v", o, ok)
+	}
 }

@@ -199,3 +199,42 @@ func TestRetryRepeatsNoMisuseAndNoCallOfAClosedHost(t *testing.T) {
 		}
 	})
 }
+
+// TestInvokeRepeatsNoCallThatMayHaveRun has errors of calls with an id.
+func TestInvokeRepeatsNoCallThatMayHaveRun(t *testing.T) {
+	for _, c := range []struct {
+		cause  error
+		repeat bool
+	}{
+		{errCallInterrupted, false},
+		{errCallConflict, false},
+		{errCallExpired, false},
+		{fmt.Errorf("b: %w", errCallInterrupted), false},
+		{fmt.Errorf("b: %w", errCallConflict), false},
+		{fmt.Errorf("b: %w", errCallExpired), false},
+		{errors.New("the answer was lost"), true},
+	} {
+		if got := mayRepeatCall(&Error{Err: c.cause, Outcome: OutcomeUnknown}, 1); got != c.repeat {
+			t.Errorf("%v: repeated %v, want %v", c.cause, got, c.repeat)
+		}
+	}
+}
+
+// TestInvokeOptionsAcceptTheirLimits has the longest Keep and the longest CallID, and one more of each.
+func TestInvokeOptionsAcceptTheirLimits(t *testing.T) {
+	id := strings.Repeat("x", maxCallID)
+	for _, c := range []struct {
+		o  InvokeOptions
+		ok bool
+	}{
+		{InvokeOptions{CallID: id, Keep: maxKeep}, true},
+		{InvokeOptions{CallID: id + "x"}, false},
+		{InvokeOptions{CallID: id, Keep: maxKeep + 1}, false},
+		{InvokeOptions{CallID: id, Keep: 1}, true},
+		{InvokeOptions{CallID: id, Keep: -1}, false},
+	} {
+		if _, err := c.o.call(ID{}, "m"); (err == nil) != c.ok {
+			t.Errorf("an id of %d bytes, Keep %v: %v", len(c.o.CallID), c.o.Keep, err)
+		}
+	}
+}
