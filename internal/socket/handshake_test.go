@@ -2,9 +2,11 @@ package socket
 
 import (
 	"bufio"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 
 	"github.com/coder/websocket"
@@ -84,5 +86,24 @@ func TestHandshakeCheckMatchesTheLibrary(t *testing.T) {
 				t.Errorf("the library says %d (%v), the check %d", library, err, status)
 			}
 		})
+	}
+}
+
+// TestHandshakeErrorNamesWhatIsSupported has the header that RFC 9110 or RFC 6455 requires with each status.
+func TestHandshakeErrorNamesWhatIsSupported(t *testing.T) {
+	for status, want := range map[int]http.Header{
+		426: {"Connection": {"Upgrade"}, "Upgrade": {"websocket"}},
+		405: {"Allow": {"GET"}},
+		400: {"Sec-Websocket-Version": {"13"}},
+		403: {},
+	} {
+		w := httptest.NewRecorder()
+		(&HandshakeError{Status: status}).Answer(w)
+		got := w.Header()
+		got.Del("Content-Type")
+		got.Del("X-Content-Type-Options")
+		if w.Code != status || !maps.EqualFunc(got, want, slices.Equal) {
+			t.Errorf("%d: answered with %d, %v, want %v", status, w.Code, got, want)
+		}
 	}
 }
