@@ -292,3 +292,18 @@ func TestBudgetWaitEndsWithTheStore(t *testing.T) {
 		}
 	})
 }
+
+// TestBatchRepeatsAWriteThatFoundNoMemory has an error that names the write, and another error.
+func TestBatchRepeatsAWriteThatFoundNoMemory(t *testing.T) {
+	b := open(t, NewMemFS(), Options{}).live("c", "a").Batch
+	calls := 0
+	err := b.retryFull(t.Context(), func() error {
+		if calls++; calls == 1 {
+			return fmt.Errorf("row 1: %w", ErrFull)
+		}
+		return errDisk
+	})
+	if calls != 2 || err != errDisk {
+		t.Errorf("%d calls, %v; want 2, and the error of the last one", calls, err)
+	}
+}

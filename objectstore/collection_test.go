@@ -191,3 +191,32 @@ func TestCollectionRefusesUnknownFormats(t *testing.T) {
 		s.Abandon()
 	}
 }
+
+// TestRowKeyHasALimit writes rows with the longest key and a longer one. The name of the collection counts toward it.
+func TestRowKeyHasALimit(t *testing.T) {
+	o := open(t, NewMemFS(), Options{}).live("c", "a")
+	longest := strings.Repeat("k", MaxKey+1-len(rowKey("orders", nil)))
+	if _, err := o.PutRow(orders, RowWrite{Key: []byte(longest)}); err != nil {
+		t.Errorf("the longest key: %v", err)
+	}
+	_, err := o.PutRow(orders, RowWrite{Key: []byte(longest + "k")})
+	if e, ok := errors.AsType[*LimitError](err); !ok || e.What != "key" || e.Size != MaxKey+1 {
+		t.Errorf("one byte more: %v", err)
+	}
+}
+
+// TestQueryEndsAtARowThatCannotBeRead has an index with the entry of a row of another format.
+func TestQueryEndsAtARowThatCannotBeRead(t *testing.T) {
+	o := open(t, NewMemFS(), Options{}).live("c", "a")
+	o.putRow(t, orders, "x", "v", "status=open")
+	if err := o.Put(SpaceCollection, rowKey("orders", []byte("x"))[1:], []byte{99, 1, 1}, false); err != nil {
+		t.Fatal(err)
+	}
+	it := o.QueryRows(orders, RowQuery{Index: "status"})
+	if it.Next() {
+		t.Errorf("it returns the row %+v", it.Row())
+	}
+	if err := it.Close(); !errors.Is(err, ErrFormat) {
+		t.Error(err)
+	}
+}

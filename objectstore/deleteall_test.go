@@ -150,3 +150,24 @@ func TestDeleteAllOfObjectInMemoryReadsNothing(t *testing.T) {
 		t.Errorf("rows %q, %v", rows, err)
 	}
 }
+
+// TestDeleteAllDelaysOutputs commits a DeleteAll without a write, and an output in a batch of its own.
+func TestDeleteAllDelaysOutputs(t *testing.T) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *releaseLog) {
+		o := s.live("c", "a")
+		o.put(t, "n", "1")
+		o.commit(t)
+		release := fs.HoldSyncs()
+		defer release()
+		if err := o.DeleteAll(); err != nil {
+			t.Fatal(err)
+		}
+		o.commitBatch(t)
+		o.absent(t, "n")
+		o.Emit(entry{j, "read"})
+		o.commitBatch(t)
+		j.want(t)
+		release()
+		j.want(t, "read")
+	})
+}

@@ -2,11 +2,14 @@ package objectstore
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // tree returns the files below d with their contents.
@@ -282,5 +285,28 @@ func TestCopyMarkedByHandGetsItsOwnFork(t *testing.T) {
 	defer marked.Abandon()
 	if a, b := plain.Identity(), marked.Identity(); a.Store != b.Store || a.Fork == b.Fork {
 		t.Errorf("the plain copy is %v, the marked one %v; want one store and two forks", a, b)
+	}
+}
+
+// TestIdentityFileNamesAStoreAndAFork has the text of an identity file, whole and with parts that are not valid.
+func TestIdentityFileNamesAStoreAndAFork(t *testing.T) {
+	const id = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+	path := filepath.Join(t.TempDir(), "identity")
+	for text, want := range map[string]error{
+		"store " + id + " fork 00000001":     nil,
+		"store " + id + " fork 00000000":     ErrForeign,
+		"store " + id[1:] + " fork 00000001": ErrForeign,
+		"store " + id:                        ErrForeign,
+		"no store":                           ErrForeign,
+		"":                                   ErrForeign,
+	} {
+		content := fmt.Sprintf(formatLine+"%s\n", formatNumber, text)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := readIdentity(vfs.Default, path)
+		if !errors.Is(err, want) || want == nil && (f.Store != id || f.Fork != 1) {
+			t.Errorf("%q: %+v, %v, want %v", text, f, err, want)
+		}
 	}
 }

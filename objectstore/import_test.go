@@ -163,6 +163,14 @@ func TestImportOfBrokenStreamLeavesNothing(t *testing.T) {
 	if err := s.Import(t.Context(), id, bytes.NewReader(null)); !strings.Contains(err.Error(), "a field is nil") {
 		t.Errorf("a row without a key: %v", err)
 	}
+	row := func(key, value []byte) []byte {
+		var b bytes.Buffer
+		e := &exporter{enc: msgpack.NewEncoder(&b), sum: newChecksum()}
+		e.frame(frameRow, key, value)
+		return append(bytes.Clone(stream[:at]), b.Bytes()...)
+	}
+	try("a long key", row(bytes.Repeat([]byte("k"), MaxKey+2), []byte("v")), ErrStream)
+	try("a feed of an unknown format", row(feedKey("f"), []byte{99}), ErrFormat)
 	try("a later format", bytes.Replace(stream, []byte(exportMagic+"\x01"), []byte(exportMagic+"\x02"), 1), ErrFormat)
 	if err := s.Import(t.Context(), id, bytes.NewReader(stream)); err != nil {
 		t.Error(err)

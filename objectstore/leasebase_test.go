@@ -16,6 +16,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/dohost/dohost/internal/frame"
 	"github.com/dohost/dohost/sharedlog"
 	"github.com/dohost/dohost/sharedlog/logtest"
 )
@@ -724,4 +725,37 @@ func testRestoreOfABase(t *testing.T) {
 	if tried < 40 || incomplete < 20 {
 		t.Errorf("%d ends were tried, %d needed the base again", tried, incomplete)
 	}
+}
+
+// TestAppliedRowOfAnotherFormatIsRefused has a row that is shorter, and one of another version.
+func TestAppliedRowOfAnotherFormatIsRefused(t *testing.T) {
+	r := appliedRow{at: frame.Position{Fork: 1, Generation: 2, Number: 3, Time: 4}, since: 5}
+	b := r.encode()
+	if got, err := decodeApplied(b); err != nil || got != r {
+		t.Errorf("decoded %+v, %v, want %+v", got, err, r)
+	}
+	later := append([]byte{appliedVersion + 1}, b[1:]...)
+	for _, b := range [][]byte{nil, b[:len(b)-1], later} {
+		if got, err := decodeApplied(b); !errors.Is(err, ErrFormat) {
+			t.Errorf("%x: %+v, %v", b, got, err)
+		}
+	}
+}
+
+// TestRestoreOfABaseNeedsItsEnd has a base that can be read whole, but the reader then returns an error instead of io.EOF.
+func TestRestoreOfABaseNeedsItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, _ := logWithBase(t)
+		_, content := log.Base()
+		o, l := cutting(t, log, 1<<30)
+		l.cut, l.early = int64(len(content)), true
+		o.FS = NewMemFS()
+		s, err := Open(dir, &o)
+		if err == nil {
+			s.Abandon()
+		}
+		if err == nil || !strings.Contains(err.Error(), "by the test") {
+			t.Errorf("opened with %v", err)
+		}
+	})
 }

@@ -204,3 +204,25 @@ func TestEngineOptions(t *testing.T) {
 		t.Errorf("memtable of %d bytes", p.MemTableSize)
 	}
 }
+
+// TestOpenMakesDirectoriesDurably fails the sync of each parent of a new directory.
+func TestOpenMakesDirectoriesDurably(t *testing.T) {
+	for _, parent := range []string{"/", "/parent", "/parent/of"} {
+		fs := NewMemFS()
+		synced := 0
+		fs.OnWrite(func(op, path string, _ int64) error {
+			if op == "sync" && path == parent {
+				synced++
+				return errDisk
+			}
+			return nil
+		})
+		s, err := Open("/parent/of/store", &Options{FS: fs})
+		if err == nil {
+			s.Abandon()
+		}
+		if !errors.Is(err, errDisk) || synced != 1 {
+			t.Errorf("opened with %v after %d syncs of %s", err, synced, parent)
+		}
+	}
+}

@@ -275,6 +275,7 @@ func TestMomentsThatCannotBeRestored(t *testing.T) {
 			{RestorePoint{Bookmark: small[1:]}, ErrBookmark, string(small[1:])},
 			{RestorePoint{Bookmark: small + " "}, ErrBookmark, string(small)},
 			{RestorePoint{Bookmark: bookmarkOf(id, 0)}, ErrBookmark, ""},
+			{RestorePoint{Bookmark: bookmarkOf(Identity{Store: "orders", Fork: id.Fork}, number)}, ErrBookmark, "orders"},
 			{RestorePoint{Bookmark: "4711"}, errkind.ErrMisuse, `not a bookmark: "4711"`},
 			{RestorePoint{Bookmark: large}, nil, fmt.Sprintf("restoring c/o: the state of c/o as of record %d has 178", number)},
 		} {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost/internal/errkind"
+	"github.com/dohost/dohost/internal/frame"
 )
 
 // archiveOf returns the archive of a host that makes a record each second: three in each object after a base of several
@@ -294,4 +295,17 @@ func TestRestoreReportsAFullDisk(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestRestoreRefusesOperationsOfAFrame has a payload that is no list of operations, and an operation on a frame.
+func TestRestoreRefusesOperationsOfAFrame(t *testing.T) {
+	for want, payload := range map[string][]byte{
+		"its operations cannot be decoded": {0xff},
+		"it changes a frame":               {byte(frame.OpDelete), 1, keyFrame},
+	} {
+		err := (&restorer{spans: []span{}}).apply(&frame.Frame{Header: frame.Header{Number: 7}, Payload: payload})
+		if e, ok := errors.AsType[*frame.Error](err); !ok || e.Number != 7 || !strings.Contains(e.Reason, want) {
+			t.Errorf("%x: %v, want %q", payload, err, want)
+		}
+	}
 }
