@@ -540,3 +540,24 @@ func TestAlarmLatenessIsNeverNegative(t *testing.T) {
 		}
 	})
 }
+
+// TestAlarmIsRevivedAfterItsObjectHasLeftTheTable revives an alarm when the table still has an object that was removed.
+func TestAlarmIsRevivedAfterItsObjectHasLeftTheTable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, objectstore.NewMemFS(), Options{})
+		c, err := h.classOf(id("a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := c.objectOf("a")
+		o.mu.Lock()
+		o.markRemovedLocked()
+		o.mu.Unlock()
+		if ok, err := h.ReviveAlarm(t.Context(), id("a")); ok || err != nil {
+			t.Errorf("revived: %v, %v", ok, err)
+		}
+		if c.objectOf("a") == o {
+			t.Error("the table still has the object")
+		}
+	})
+}

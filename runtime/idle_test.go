@@ -540,6 +540,39 @@ func TestIdleTimeMayBeShortened(t *testing.T) {
 	}
 }
 
+// TestIdleTimeOfOneObjectMayBeShortened has one stale entry, which compact does not remove: the sweeper counts it until it comes due.
+func TestIdleTimeOfOneObjectMayBeShortened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var after atomic.Int64
+		after.Store(int64(24 * time.Hour))
+		h := open(t, objectstore.NewMemFS(), Options{Policy: Policy{Idle: func(ID, uint64, uint64) time.Duration { return time.Duration(after.Load()) }}})
+		use := func(n int) {
+			for i := range n {
+				if err := do(t.Context(), h, fmt.Sprint(i), "touch", touch); err != nil {
+					t.Fatal(err)
+				}
+			}
+			pass(3 * time.Second)
+		}
+		wheel := func(filed, stale int) {
+			t.Helper()
+			h.sweeper.mu.Lock() // the sweeper locks it before it changes them again
+			defer h.sweeper.mu.Unlock()
+			if n := h.sweeper.stale.Load(); h.sweeper.filed != filed || n != int64(stale) {
+				t.Errorf("%d in the wheel, %d of them stale, want %d and %d", h.sweeper.filed, n, filed, stale)
+			}
+		}
+		use(10)
+		after.Store(int64(time.Hour))
+		use(1)
+		wheel(11, 1)
+		pass(2 * time.Hour)
+		wheel(10, 1)
+		pass(24 * time.Hour)
+		wheel(0, 0)
+	})
+}
+
 func TestMaxLiveAppliesAfterPinsAreReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{MaxLive: 1})

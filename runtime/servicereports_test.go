@@ -97,6 +97,16 @@ func TestReportsAreDroppedWhileACallOfTheListenerHangs(t *testing.T) {
 	})
 }
 
+// Each of two calls takes longer than hostFuncTimeout, and the second one begins after the first has returned.
+func TestReportsThatHangAreEachReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := openServiceLog(t, func(string) { time.Sleep(hostFuncTimeout + time.Second) })
+		l.report(0, 2)
+		time.Sleep(time.Minute)
+		l.check(t, 2, callHangs, callHangs)
+	})
+}
+
 // While a call of the Listener hangs, reports wait that were made after a second, too.
 func TestReportsOfSomeKindsWaitForACallThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
