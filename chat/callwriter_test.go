@@ -12,8 +12,8 @@ import (
 // storageOwner is an object that only has a storage.
 type storageOwner struct{ st *dohost.State }
 
-// TestDeletedCallsBudget deletes a message with three calls, with a budget for two of them.
-func TestDeletedCallsBudget(t *testing.T) {
+// TestDeleteOfCallsStopsAtItsBudget deletes a message with three calls, with a budget for two of them.
+func TestDeleteOfCallsStopsAtItsBudget(t *testing.T) {
 	const owners dohost.Namespace[storageOwner] = "owner"
 	class := dohost.Bind(owners, func(_ context.Context, st *dohost.State) (*storageOwner, error) { return &storageOwner{st}, nil }, nil)
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {

@@ -727,8 +727,8 @@ func testRestoreOfABase(t *testing.T) {
 	}
 }
 
-// TestAppliedRowOfAnotherFormatIsRefused has a row that is shorter, and one of another version.
-func TestAppliedRowOfAnotherFormatIsRefused(t *testing.T) {
+// TestLeaseLogRefusesAnAppliedRowOfAnotherFormat has a row that is shorter, and one of another version.
+func TestLeaseLogRefusesAnAppliedRowOfAnotherFormat(t *testing.T) {
 	r := appliedRow{at: frame.Position{Fork: 1, Generation: 2, Number: 3, Time: 4}, since: 5}
 	b := r.encode()
 	if got, err := decodeApplied(b); err != nil || got != r {
