@@ -16,6 +16,7 @@ import (
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/agenttool"
 )
 
 const members dohost.Namespace[member] = "member"
@@ -357,6 +358,16 @@ func TestAgentToolFailures(t *testing.T) {
 		"the conversation is deleted while the agent waits": {&team{think: silentMember}, "b: c: hi", func(t *testing.T, h *dohosttest.Host) {
 			inMember(t, h, "b", func(ctx context.Context, m *member) error { return chat.Clear(ctx, m) })
 		}, "The agent member/b did not answer: its conversation was deleted.", "failed"},
+		"the answer is too large": {&team{think: func(ctx context.Context, m *member, r *chat.Reply) error {
+			if m.Name() != "b" {
+				return nil
+			}
+			empty, err := json.Marshal(agenttool.Output{})
+			for left := 1<<20 + 1 - len(empty); left > 0 && err == nil; left -= 1 << 14 {
+				err = r.Say(ctx, strings.Repeat("x", min(left, 1<<14)))
+			}
+			return err
+		}}, "b: hi", nil, "The answer of the agent member/b has 1048577 bytes, the limit is 1048576.", "failed"},
 		"the agent is destroyed": {&team{think: silentMember}, "b: hi", func(t *testing.T, h *dohosttest.Host) {
 			_ = members.Get(h, "b").Do(t.Context(), func(ctx context.Context, m *member) error { return m.Destroy(ctx) })
 			h.Advance(2 * time.Minute)
