@@ -540,6 +540,27 @@ func TestIdleTimeMayBeShortened(t *testing.T) {
 	}
 }
 
+// TestInspectListsAConstructorThatRuns inspects an object while its constructor runs.
+func TestInspectListsAConstructorThatRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		class := Class{Name: "counter", New: func(ctx context.Context, s *State) (any, error) {
+			time.Sleep(10 * time.Second)
+			return newCounter(ctx, s)
+		}}
+		h := open(t, objectstore.NewMemFS(), Options{}, class)
+		go do(t.Context(), h, "a", "touch", touch)
+		time.Sleep(2 * time.Second)
+		info, ok := h.Inspect(id("a"))
+		if want := (Pin{Why: "constructor", For: 2 * time.Second}); !ok || !slices.Contains(info.Pins, want) {
+			t.Errorf("%+v, %v", info, ok)
+		}
+		time.Sleep(time.Minute)
+		if info, ok := h.Inspect(id("a")); !ok || len(info.Pins) != 0 {
+			t.Errorf("after it has returned: %+v, %v", info, ok)
+		}
+	})
+}
+
 // TestIdleTimeOfOneObjectMayBeShortened has one stale entry, which compact does not remove: the sweeper counts it until it comes due.
 func TestIdleTimeOfOneObjectMayBeShortened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
