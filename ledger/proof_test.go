@@ -182,3 +182,22 @@ func TestErrorOfUnknownOutcomeHasTheErrorOfTheLastCall(t *testing.T) {
 		}
 	})
 }
+
+// replaceSecret replaces the secret of the object by a value of another type, and then pays.
+func (o *order) replaceSecret(ctx context.Context) (string, error) {
+	rows := dohost.Collection[int]{Name: "dohost.ledger", Key: func(int) string { return "secret" }}
+	if err := rows.Put(ctx, o.st.Storage(), 1); err != nil {
+		return "", err
+	}
+	return o.pay(ctx, charge{"7", 4200})
+}
+
+// TestDoWithoutItsSecretMakesNoCall has a secret that cannot be read.
+func TestDoWithoutItsSecretMakesNoCall(t *testing.T) {
+	s := newShop(ledger.PolicyAtMostOnce)
+	s.run(t, func(t *testing.T, _ *dohosttest.Host, o dohost.Stub[order]) {
+		if r, err := dohost.CallNoArg(t.Context(), o, (*order).replaceSecret); err == nil || len(s.calls()) != 0 {
+			t.Errorf("%d calls, %q, %v", len(s.calls()), r, err)
+		}
+	})
+}
