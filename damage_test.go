@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/kernel"
+	"github.com/dohost/dohost/objectstore"
 )
 
 type storedObject struct{ storage *dohost.Storage }
@@ -114,6 +117,41 @@ func TestClassesInTheStoreOmitADamagedBlock(t *testing.T) {
 	classes, err := h.StoredClasses(t.Context())
 	if !slices.Equal(classes, []string{"ledger"}) || !errors.Is(err, dohost.ErrDamaged) {
 		t.Errorf("classes %v, %v", classes, err)
+	}
+}
+
+// TestCheckStoreContinuesAfterADamagedBlock checks a class that lists its items: the check reports the damage once, and is complete.
+func TestCheckStoreContinuesAfterADamagedBlock(t *testing.T) {
+	dir := t.TempDir()
+	h := openStored(t, dir)
+	for i := range 20 {
+		if err := storedObjects.Get(h, fmt.Sprint(i)).Do(t.Context(), func(ctx context.Context, l *storedObject) error {
+			return dohost.Put(ctx, l.storage, "k", fmt.Sprintf("%01000d", i))
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(h.Close(), openStored(t, dir).Close()); err != nil {
+		t.Fatal(err)
+	}
+	flipBit(t, dir, func([]byte) int { return 100 })
+	s, err := objectstore.Open(dir, &objectstore.Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	listed, reported := 0, int64(0)
+	class := dohost.Bind(storedObjects, func(_ context.Context, s *dohost.State) (*storedObject, error) {
+		return &storedObject{s.Storage()}, nil
+	}, &dohost.Handlers[storedObject]{
+		OnInspect: func(context.Context, *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
+			listed++
+			return func(func(dohost.Resource, error) bool) {}
+		},
+	})
+	stats, err := kernel.CheckStore(t.Context(), s, func(dohost.CheckProblem) { reported++ }, []dohost.Class{class})
+	if err != nil || reported == 0 || stats.Problems != reported || listed == 0 {
+		t.Errorf("%d problems, %d were reported, and %d objects were listed: %v", stats.Problems, reported, listed, err)
 	}
 }
 

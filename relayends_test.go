@@ -160,6 +160,23 @@ func TestRelayDeletesRowsAfterTheLastSocket(t *testing.T) {
 	})
 }
 
+// TestRelayDeletesRowsAfterAnOperatorHasClosedTheLastSocket has few outputs, which one event deletes, and many.
+func TestRelayDeletesRowsAfterAnOperatorHasClosedTheLastSocket(t *testing.T) {
+	for _, outputs := range []int{10, 300} {
+		runProbe(t, &dohost.Handlers[probe]{}, func(t *probeTest) {
+			t.broadcast(outputs, 10)
+			if n := t.rows(); n != outputs {
+				t.Errorf("%d rows of %d outputs", n, outputs)
+			}
+			t.h.CloseSockets(t.edge.id, "")
+			time.Sleep(time.Second)
+			if n := t.rows(); n != 0 {
+				t.Errorf("%d rows of %d outputs are left", n, outputs)
+			}
+		})
+	}
+}
+
 // TestRelayDeletesRowsThatTheNextIncarnationLoads ends the incarnation when the end of the last socket is durable, with some of the rows.
 func TestRelayDeletesRowsThatTheNextIncarnationLoads(t *testing.T) {
 	runProbe(t, &dohost.Handlers[probe]{}, func(t *probeTest) {
