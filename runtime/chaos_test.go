@@ -266,3 +266,30 @@ func TestPolicyGoexitAtARecordLeavesTheHostAlive(t *testing.T) {
 		})
 	}
 }
+
+// TestPolicyGoexitAtAStorageOperationReleasesTheTurn ends the goroutine of a handler while it uses the turn.
+func TestPolicyGoexitAtAStorageOperationReleasesTheTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ended atomic.Bool
+		h := open(t, objectstore.NewMemFS(), Options{Policy: Policy{Trusted: true, At: func(p Point) eviction.EndMode {
+			if p.Place == eviction.PlaceStorage && p.Op == "read" && ended.CompareAndSwap(false, true) {
+				goruntime.Goexit()
+			}
+			return eviction.EndNone
+		}}})
+		read := func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			return do(ctx, h, "a", "read", func(ctx context.Context, c *counter) error {
+				_, err := c.get(ctx, "n")
+				return err
+			})
+		}
+		if err := read(); !errors.Is(err, ErrFenced) {
+			t.Errorf("the event that was ended: %v", err)
+		}
+		if err := read(); err != nil {
+			t.Errorf("the next event: %v", err)
+		}
+	})
+}

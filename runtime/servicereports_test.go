@@ -164,6 +164,25 @@ func TestDropsOfReportsAreReportedOnceInTenSeconds(t *testing.T) {
 	})
 }
 
+// The function of the Listener ends the goroutine that calls it.
+func TestListenerGoexitAfterAnEventEndsNoIncarnation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, objectstore.NewMemFS(), Options{Listener: Listener{EventEnded: func(Event) { goruntime.Goexit() }}})
+		var epochs []objectstore.Epoch
+		for want := 1; want <= 3; want++ {
+			if n, err := add(t.Context(), h, "a", 1); err != nil || n != want {
+				t.Fatalf("add: %d, %v, want %d", n, err, want)
+			}
+			synctest.Wait()
+			info, _ := h.Inspect(id("a"))
+			epochs = append(epochs, info.Epoch)
+		}
+		if len(slices.Compact(epochs)) != 1 {
+			t.Errorf("the incarnations are %v, want one", epochs)
+		}
+	})
+}
+
 func TestReportsContinueAfterAListenerThatDoesNotReturn(t *testing.T) {
 	for name, end := range map[string]func(){"panic: bad": func() { panic("bad") }, "the function called runtime.Goexit": goruntime.Goexit} {
 		synctest.Test(t, func(t *testing.T) {
