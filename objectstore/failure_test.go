@@ -14,6 +14,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 var errDisk = errors.New("disk on fire")
@@ -391,5 +393,25 @@ func TestRangeIsNotCleanWhileDroppedOutputsAreReleased(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// brokenFile is a file that cannot be synced.
+type brokenFile struct{ vfs.File }
+
+func (brokenFile) Sync() error                { return errDisk }
+func (brokenFile) SyncData() error            { return errDisk }
+func (brokenFile) SyncTo(int64) (bool, error) { return false, errDisk }
+
+// TestSyncErrorOfTheDiskIsReturned syncs a file of the write-ahead log, and another one, in each of the three ways.
+func TestSyncErrorOfTheDiskIsReturned(t *testing.T) {
+	for _, wal := range []bool{true, false} {
+		f := &faultyFile{File: brokenFile{}, f: NewMemFS(), wal: wal}
+		_, to := f.SyncTo(1)
+		for name, err := range map[string]error{"Sync": f.Sync(), "SyncData": f.SyncData(), "SyncTo": to} {
+			if !errors.Is(err, errDisk) {
+				t.Errorf("%s, of the log: %v, returns %v", name, wal, err)
+			}
+		}
 	}
 }

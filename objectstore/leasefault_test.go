@@ -19,7 +19,7 @@ type userLease struct {
 	sharedlog.Lease
 	onAppend  func(context.Context, uint64) error // if set, its error is that of Append
 	onValid   func()
-	onRelease func()
+	onRelease func(context.Context)
 	onRead    func(context.Context) error // if set, its error ends each sequence of Read
 }
 
@@ -48,7 +48,7 @@ func (l *userLease) Valid() bool {
 
 func (l *userLease) Release(ctx context.Context) error {
 	if l.onRelease != nil {
-		l.onRelease()
+		l.onRelease(ctx)
 	}
 	return l.Lease.Release(ctx)
 }
@@ -185,7 +185,7 @@ func TestPanicOfALeaseFailsTheStore(t *testing.T) {
 	for name, set := range map[string]func(*userLease, func()){
 		"Append":  func(l *userLease, f func()) { l.onAppend = func(context.Context, uint64) error { f(); return nil } },
 		"Valid":   func(l *userLease, f func()) { l.onValid = f },
-		"Release": func(l *userLease, f func()) { l.onRelease = f },
+		"Release": func(l *userLease, f func()) { l.onRelease = func(context.Context) { f() } },
 	} {
 		for _, write := range []bool{true, false} {
 			synctest.Test(t, func(t *testing.T) {
@@ -298,4 +298,21 @@ func TestLeaseCallThatEndedNamesItsCauseOnce(t *testing.T) {
 			t.Errorf("%v: %v", err, got)
 		}
 	}
+}
+
+// TestLeaseContextEndsAfterRelease has a lease that keeps the context of Release.
+func TestLeaseContextEndsAfterRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, l := userLeased(t, &logtest.Log{})
+		var kept context.Context
+		l.onRelease = func(ctx context.Context) { kept = ctx }
+		o.FS = NewMemFS()
+		s, err := Open(dir, &o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil || kept == nil || kept.Err() == nil {
+			t.Errorf("closed: %v, and the context is %v", err, kept)
+		}
+	})
 }
