@@ -335,3 +335,23 @@ func TestRelayRefusesAFrameBeforeTheEnd(t *testing.T) {
 		}
 	})
 }
+
+// TestRelayNamesTheEndOfASocket inspects the object in the handler of the end.
+func TestRelayNamesTheEndOfASocket(t *testing.T) {
+	runProbe(t, &dohost.Handlers[probe]{}, func(t *probeTest) {
+		var pins []dohost.Pin
+		t.closed = func(ctx context.Context) {
+			info, err := t.h.Inspect(ctx, t.edge.id)
+			if pins = info.Pins; err != nil {
+				t.Error(err)
+			}
+		}
+		if err := t.edge.send(t.Context(), t.s, dohost.LinkInput{Closing: &dohost.Closing{Code: 1000}}); err != nil {
+			t.Fatal(err)
+		}
+		t.want("one <nil>", "closed 1000")
+		if !slices.Contains(pins, dohost.Pin{Why: "event socket closed"}) {
+			t.Errorf("the object is in memory because of %+v", pins)
+		}
+	})
+}
