@@ -2,7 +2,6 @@ package runtime
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -58,27 +57,4 @@ func TestAlarmRunEndedWhileItIsChargedIsNotCounted(t *testing.T) {
 		t.Errorf("only %d incarnations were ended at a first visit", cut[1])
 	}
 	t.Logf("%d incarnations were ended at a first visit, %d at a second", cut[1], cut[2])
-}
-
-// TestAlarmRunsOnlyIfItsChargeIsDurable fails the sync of the charge, which the object makes in its turn, since it was in use.
-func TestAlarmRunsOnlyIfItsChargeIsDurable(t *testing.T) {
-	for _, fails := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			var runs atomic.Int32
-			class := newRunLog().class(func(context.Context, *counter, alarm.Info) error { runs.Add(1); return nil })
-			fs := unclean(t, class, "a")
-			h := open(t, fs, Options{}, class)
-			hold := make(chan struct{})
-			go do(t.Context(), h, "a", "use", func(context.Context, *counter) error { <-hold; return nil })
-			time.Sleep(time.Second)
-			if fails {
-				fs.FailSyncs(errors.New("disk"))
-			}
-			close(hold)
-			time.Sleep(time.Minute)
-			if want := map[bool]int32{false: 1, true: 0}[fails]; runs.Load() != want {
-				t.Errorf("syncs fail, %v: it ran %d times, want %d", fails, runs.Load(), want)
-			}
-		})
-	}
 }
