@@ -54,6 +54,7 @@ type Scenario struct {
 	// FullDisk adds runs with a disk that is full during one operation on storage: a write returns an error there that errors.Is
 	// matches with [dohost.ErrNoSpace]. Clients may then get such an error, too, and Check must accept the resulting state: the
 	// earlier writes of the event stay, unless they were in the same [dohost.Transaction]. Work without a client must be done in the end.
+	// Pairs are of endings only.
 	FullDisk bool
 	// SharedLog keeps the history of the store in a shared log in memory, which each process acquires. With
 	// [dohost.EndTakeOver] another process acquires it, with an older directory or an empty one, while the code of the

@@ -142,7 +142,7 @@ func (x *explorer) singles() {
 		tried[spot{one.Point.Object, one.Point.Index}] = true
 		x.r.Runs[one.Ending]++
 		x.record(tr, plan)
-		if tr.err == nil && x.s.Pairs > 0 {
+		if tr.err == nil && x.s.Pairs > 0 && one.Ending != fullDisk {
 			x.addPairs(one, tr)
 		}
 	}

@@ -7,7 +7,7 @@ package dohosttest
 // the sample.
 func (x *explorer) addPairs(first interruption, tr *trial) {
 	for _, p := range tr.since {
-		for _, ending := range interruptions {
+		for _, ending := range allEndings {
 			if !x.s.endsAt(ending, p) {
 				continue
 			}
