@@ -78,11 +78,17 @@ func (h *Host) ReadBody(r *http.Request, id ID) (body []byte, release func(), er
 	if share == nil {
 		return nil, func() {}, nil
 	}
+	complete := false
+	defer func() {
+		if !complete { // the error of a read, a panic, or the end of the goroutine
+			share.release()
+		}
+	}()
 	body, err = io.ReadAll(&countedBody{r.Body, share})
 	if err != nil {
-		share.release()
 		return nil, func() {}, err
 	}
+	complete = true
 	if arg, ok := r.Context().Value(argumentKey{}).(*argument); ok {
 		arg.share.Store(share)
 	}

@@ -364,6 +364,45 @@ func TestReadBodyCountsUntilItIsReleased(t *testing.T) {
 	}
 }
 
+// brokenBody is a body that ends its reader in place of an error.
+type brokenBody struct {
+	io.Reader
+	end func()
+}
+
+func (b *brokenBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if err == io.EOF {
+		b.end()
+	}
+	return n, err
+}
+
+func (b *brokenBody) Close() error { return nil }
+
+// TestReadBodyReleasesItsShareIfTheBodyPanics has a body with a panic, or with runtime.Goexit, after bytes that are counted.
+func TestReadBodyReleasesItsShareIfTheBodyPanics(t *testing.T) {
+	h := open(t, &dohost.Options{MaxFrame: 1000, ReadBudget: 30_000})
+	for name, end := range map[string]func(){"panic": func() { panic("broken") }, "Goexit": goruntime.Goexit} {
+		counted := int64(0)
+		body := &brokenBody{strings.NewReader(strings.Repeat("x", 10_000)), func() {
+			counted = h.ReadBudget().Used
+			end()
+		}}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			defer func() { _ = recover() }()
+			_, _, _ = h.ReadBody(httptest.NewRequestWithContext(t.Context(), "POST", "/", body), dohost.ID{})
+			t.Errorf("%s: ReadBody has returned", name)
+		}()
+		<-ended
+		if u := h.ReadBudget(); counted != 10_000-4096 || u.Used != 0 {
+			t.Errorf("%s: %d bytes were counted, and then %+v", name, counted, u)
+		}
+	}
+}
+
 // TestArgumentCountsUntilTheMethodReturns lets the caller of a running method go, and the caller of one that waits for
 // its turn. Both have a long argument with a short value.
 func TestArgumentCountsUntilTheMethodReturns(t *testing.T) {
