@@ -8,13 +8,16 @@ import (
 
 // The bounds of the bytes that an edge has read for all of its clients together.
 const (
-	maxReads   = 256 << 20 // of frames that are being read, or are not acknowledged; at least readFrames of the largest frames
+	maxReads   = 256 << 20 // of frames that are being read, or are not acknowledged; at least readFrames of the largest buffers
 	readFrames = 4         // see Largest of package budget
 	firstRead  = 512       // bytes of the first buffer for a frame
 )
 
-// readLimit returns the limit of an edge.
-func readLimit(maxFrame int64) int64 { return max(maxReads, readFrames*maxFrame) }
+// largestBuffer returns the largest size of a buffer for a frame, which is a byte more than a frame may have, with inputOverhead.
+func largestBuffer(maxFrame int64) int64 { return maxFrame + 1 + inputOverhead }
+
+// readLimit returns the limit of an edge. Its reserve has the bytes of the largest buffer, since a client waits for them in addition to its inputs.
+func readLimit(maxFrame int64) int64 { return max(maxReads, readFrames*largestBuffer(maxFrame)) }
 
 // newReads returns the budget of an edge. A socket has one lease, for its inputs and the frame that is being read.
 //
@@ -74,9 +77,9 @@ func nextSize(size, largest int) int {
 // readAll reads a frame to its end, and takes its bytes of the budget. busy reports that the budget is exhausted: the rest of the frame was
 // discarded.
 func (s *edgeSocket) readAll(r io.Reader) (data []byte, busy bool, err error) {
-	largest := int(s.entry.rt.o.MaxFrame) + 1 // a byte more than a frame may have
-	for size := firstRead; ; size = nextSize(size, largest) {
-		if !s.setBuffer(size+inputOverhead, largest+inputOverhead) {
+	largest := int(largestBuffer(s.entry.rt.o.MaxFrame))
+	for size := firstRead; ; size = nextSize(size, largest-inputOverhead) {
+		if !s.setBuffer(size+inputOverhead, largest) {
 			s.setBuffer(0, 0)
 			_, err := io.Copy(io.Discard, r)
 			return nil, true, err

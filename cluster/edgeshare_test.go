@@ -98,18 +98,46 @@ func TestReadBudgetIsReturnedByAClientThatIsRefused(t *testing.T) {
 func TestReadBudgetSufficesForTheLargestFrame(t *testing.T) {
 	withEdge(t, false, accepts, func(t *edgeTest) {
 		const size = 1 << 20
-		t.edge.edge.reads = budget.New(4 * (size + 1 + inputOverhead))
+		t.edge.edge.reads = budget.New(4 * largestBuffer(size))
 		c := t.dial()
 		c.SetReadLimit(size)
 		text := strings.Repeat("x", size)
 		t.write(c, text)
 		t.want(c, text)
 	})
-	for maxFrame, want := range map[int64]int64{1: maxReads, 4 << 20: maxReads, 100 << 20: 400 << 20} {
+	for maxFrame, want := range map[int64]int64{1: maxReads, 4 << 20: maxReads, 100 << 20: 400<<20 + 4*(1+inputOverhead)} {
 		if got := readLimit(maxFrame); got != want {
 			t.Errorf("the limit for frames of %d bytes is %d, want %d", maxFrame, got, want)
 		}
 	}
+}
+
+// TestReadBudgetLendsTheLargestFrame has the smallest budget for a frame, after clients of other objects have taken the bytes that are not of the reserve.
+// The client has an input that is not acknowledged, so that it waits for the first buffer of the frame, and may need all bytes of the reserve.
+func TestReadBudgetLendsTheLargestFrame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const maxFrame = 100 << 20
+		b := newReads(maxFrame)
+		e := &edgeEntry{edge: &edge{reads: b}}
+		s := newEdgeSocket(e, 1, nil, 0)
+		s.unacked = 2 * budget.Free
+		if !s.setBuffer(0, 0) {
+			t.Fatal("there are no bytes")
+		}
+		u := b.Usage()
+		for free := u.Limit - u.Limit/4 - u.Used; free >= 3; free -= free / 3 {
+			if b.Lease(budget.Object{}).Take(budget.Free+free/3, 0) != nil {
+				t.Fatal("there are no bytes")
+			}
+		}
+		begun := time.Now()
+		if !s.setBuffer(firstRead+inputOverhead, int(largestBuffer(maxFrame))) || time.Since(begun) != 0 {
+			t.Errorf("the client has waited for %v", time.Since(begun))
+		}
+		if u := b.Usage(); u.Limit-u.Used > 2 {
+			t.Errorf("%+v, want all used", u)
+		}
+	})
 }
 
 // TestReadBudgetWaitEndsWhenInputsAreAcknowledged has a client that waits for the buffer of a frame, until it needs no more bytes than before.

@@ -22,6 +22,8 @@
 //     each other, and such a lease ends if its client sends the bytes, and its handler returns. The edge of a cluster announces one
 //     frame and reads the next one with the same lease: that lease then waits for bytes by the rule, which may be refused although
 //     the reserve has some.
+//   - A lease that may need more bytes than the reserve, in addition to those it has, waits for bytes by the rule alone. So a budget must be four
+//     times as large as the largest buffer for an item, with all that its owner counts for it.
 //   - Lent bytes do not become bytes by the rule. So a lease that does not end keeps the reserve from its object, even with one lent byte in
 //     a budget that is otherwise unused.
 //   - One lease of an object has lent bytes at a time. So clients of one object that handles nothing have, beyond its half of the share, the
