@@ -40,21 +40,50 @@ func TestReadBudgetLetsLongBodiesEnd(t *testing.T) {
 	for _, length := range []int64{mib, -1} {
 		synctest.Test(t, func(t *testing.T) {
 			h := open(t, &dohost.Options{MaxFrame: 1000, ReadBudget: 8 * mib})
-			id := nilObjects.Get(h, "a").ID()
-			var all sync.WaitGroup
-			for i := range 12 {
-				all.Go(func() {
-					r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", &slowBody{mib, time.Duration(40+i) * time.Millisecond})
-					r.ContentLength = length
-					body, release, err := h.ReadBody(r, id)
-					if err != nil || len(body) != mib {
-						t.Errorf("length %d: upload %d: %d bytes, %v", length, i, len(body), err)
-					}
-					time.Sleep(100 * time.Millisecond) // the call
-					release()
-				})
+			wantUploads(t, h, length)
+			wantUnused(t, h)
+		})
+	}
+}
+
+// wantUploads sends 12 concurrent uploads of 1 MiB to an object.
+func wantUploads(t *testing.T, h *dohost.Host, length int64) {
+	var all sync.WaitGroup
+	for i := range 12 {
+		all.Go(func() {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", &slowBody{mib, time.Duration(40+i) * time.Millisecond})
+			r.ContentLength = length
+			body, release, err := h.ReadBody(r, nilObjects.Get(h, "a").ID())
+			if err != nil || len(body) != mib {
+				t.Errorf("length %d: upload %d: %d bytes, %v", length, i, len(body), err)
 			}
-			all.Wait()
+			time.Sleep(100 * time.Millisecond) // the call
+			release()
+		})
+	}
+	all.Wait()
+}
+
+// TestReadBudgetLetsLongBodiesEndAfterOneThatIsKept has a body with bytes of the reserve that is kept, as by a handler that does not return. When the
+// bodies before it are released, its bytes are no longer of the reserve, which has all of its bytes for later uploads to the object.
+func TestReadBudgetLetsLongBodiesEndAfterOneThatIsKept(t *testing.T) {
+	for _, length := range []int64{mib, -1} {
+		synctest.Test(t, func(t *testing.T) {
+			h := open(t, &dohost.Options{MaxFrame: 1000, ReadBudget: 8 * mib})
+			var all []func()
+			for range 3 { // the third one gets bytes of the reserve
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", &slowBody{mib, 0})
+				r.ContentLength = length
+				_, release, err := h.ReadBody(r, nilObjects.Get(h, "a").ID())
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, release)
+			}
+			all[0]()
+			all[1]()
+			wantUploads(t, h, length)
+			all[2]()
 			wantUnused(t, h)
 		})
 	}

@@ -78,17 +78,20 @@ func TestEdgeBoundsTheFramesOfAllClients(t *testing.T) {
 		t.write(first, frame)
 		time.Sleep(time.Second)
 		second := t.dial()
-		t.write(second, frame) // with bytes of the reserve
+		t.write(second, frame) // with bytes of the reserve, which become bytes by the rule
+		time.Sleep(time.Second)
+		third := t.dial()
+		t.write(third, frame) // with bytes of the reserve
 		time.Sleep(time.Second)
 		other := t.dial()
 		go func() { _ = other.Write(t.Context(), websocket.MessageText, []byte(frame)) }()
 		small := t.dial()
 		t.write(small, "small")
 		t.wantClosed(other, 1013)
-		if n := reads.Usage().Used; n != int64(3*(len(frame)+inputOverhead)-2*budget.Free) {
+		if n := reads.Usage().Used; n != int64(4*(len(frame)+inputOverhead)-3*budget.Free) {
 			t.Errorf("%d bytes are counted", n)
 		}
-		for _, c := range []*websocket.Conn{first, second, small} {
+		for _, c := range []*websocket.Conn{first, second, third, small} {
 			_ = c.CloseNow()
 		}
 		t.owner.mu.Lock()

@@ -24,17 +24,23 @@
 //     the reserve has some.
 //   - A lease that may need more bytes than the reserve, in addition to those it has, waits for bytes by the rule alone. So a budget must be four
 //     times as large as the largest buffer for an item, with all that its owner counts for it.
-//   - Lent bytes do not become bytes by the rule. So a lease that does not end keeps the reserve from its object, even with one lent byte in
-//     a budget that is otherwise unused.
+//   - Lent bytes become bytes by the rule as soon as the rule allows all lent bytes of the lease, the smallest need first, before a wait for bytes by
+//     the rule ends. The lease then has as many bytes as before, and the reserve has its bytes again. So a lease that does not end, and has at most a
+//     third of the share, keeps the reserve from its object only while other leases use the share.
+//   - A lease keeps the bytes that the reserve has lent it for the rest of its item, also after they have become bytes by the rule.
 //   - One lease of an object has lent bytes at a time. So clients of one object that handles nothing have, beyond its half of the share, the
 //     bytes of one lease. They leave the reserve to other objects unless these bytes are most of it.
 //   - The objects take turns, and of the leases of an object the oldest wait is the first. No lease gets lent bytes before an older one of its
 //     object, nor does an object out of turn. So every lease that waits gets its bytes if the leases with lent bytes end, and if it
 //     waits for long enough.
 //
-// A lease that does not end keeps its lent bytes. So the time for a frame or a body to arrive must be limited by the owner of the lease, or by its server.
+// A lease that does not end keeps its bytes. So the time for a frame or a body to arrive must be limited by the owner of the lease, or by its server.
 //
 // If the bytes are not available, a client waits for at most [Wait], except in [Lease.Await]. A client that gives up releases its own bytes.
+//
+// Budget.mu guards all bytes, except that the owner of a lease reads their sum, Lease.total, without the lock. Only the methods of the lease
+// and the end of its wait change the sum. A conversion changes the loan of the object and the bytes by the rule of the client, which no owner
+// reads. Move changes the lease of the loan, so it takes the lock.
 //
 // Clients choose the names of objects, so a budget has an entry for an object only while leases of the object have bytes
 // or wait.
@@ -75,6 +81,7 @@ type Budget struct {
 	groups  map[Object]*group // groups with bytes or with clients that wait; unknown objects are not in it
 	waiting waitHeap[*group]  // groups with clients that wait
 	waits   uint64            // the number of waits that have begun
+	loans   waitHeap[*loan]   // of groups with lent bytes
 	turns   list.List         // the groups that are to get lent bytes, in the order of their turns
 
 	refusals refusals
@@ -94,11 +101,11 @@ func (o Object) String() string {
 // group has the bytes of the clients of an object.
 type group struct {
 	used    int64 // by the rule
-	lent    int64
+	loan    *loan // nil if no lease has lent bytes
 	waiting waitHeap[*client]
 	at      int           // the index in Budget.waiting
 	oldest  list.List     // the clients of waiting that the reserve can lend their bytes, the oldest wait first
-	turn    *list.Element // of Budget.turns; nil if oldest is empty or a lease has lent bytes
+	turn    *list.Element // of Budget.turns; nil if oldest is empty or loan is not nil
 }
 
 // client has the bytes of the leases of a client.
@@ -107,7 +114,6 @@ type client struct {
 	object Object
 	group  *group // nil if it has no bytes and does not wait
 	used   int64  // by the rule
-	lent   int64
 	first  Lease
 
 	// The wait; at most one lease of the client waits.
@@ -158,32 +164,33 @@ func (b *Budget) joinLocked(c *client) {
 
 // leaveLocked removes a client from its group if the client has no bytes and does not wait.
 func (b *Budget) leaveLocked(c *client) {
-	if c.group == nil || c.used > 0 || c.lent > 0 || c.ready != nil {
+	if c.group == nil || c.used > 0 || c.lent() > 0 || c.ready != nil {
 		return
 	}
-	if c.group.used == 0 && c.group.lent == 0 && len(c.group.waiting) == 0 {
+	if c.group.used == 0 && c.group.loan == nil && len(c.group.waiting) == 0 {
 		delete(b.groups, c.object)
 	}
 	c.group = nil
 }
 
-// addLocked adds n bytes by the rule, which may be negative, to a lease. Its client has a group.
-func (b *Budget) addLocked(l *Lease, n int64) {
-	c := l.of
+// addLocked adds n bytes by the rule, which may be negative, to a client with a group.
+func (b *Budget) addLocked(c *client, n int64) {
 	b.used += n
 	c.group.used += n
 	c.used += n
-	l.held += n
 	b.orderLocked(c)
 }
 
-// orderLocked moves a client and its group to their places in the heaps after a change of their needs.
+// orderLocked moves a client, its group and the loan of the group to their places in the heaps after a change of their needs.
 func (b *Budget) orderLocked(c *client) {
 	if c.ready != nil {
 		heap.Fix(&c.group.waiting, c.at)
 	}
 	if len(c.group.waiting) > 0 {
 		heap.Fix(&b.waiting, c.group.at)
+	}
+	if c.group.loan != nil {
+		heap.Fix(&b.loans, c.group.loan.at)
 	}
 }
 
@@ -219,14 +226,16 @@ func (b *Budget) endWaitLocked(c *client) {
 	}
 }
 
-// grantLocked ends the waits of clients that can get their bytes. Callers have returned bytes or lowered a need.
+// grantLocked converts lent bytes, and then ends the waits of clients that can get their bytes. Callers have returned bytes or lowered a need.
 func (b *Budget) grantLocked() {
+	b.convertLocked()
 	for len(b.waiting) > 0 {
 		if need, _ := b.waiting[0].need(); b.used+need > b.share {
 			break
 		}
 		c := b.waiting[0].waiting[0]
-		b.addLocked(c.waiter, c.more) // before the end of the wait, after which Reserve reads l.held without the lock
+		c.waiter.total += c.more // before the end of the wait, after which Reserve reads it without the lock
+		b.addLocked(c, c.more)
 		b.endWaitLocked(c)
 	}
 	b.grantLentLocked()

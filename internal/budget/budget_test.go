@@ -167,13 +167,13 @@ func TestLeasesOfAClientHaveAtMostAThirdOfTheShare(t *testing.T) {
 		t.Error("the client has no bytes")
 	}
 	for _, m := range moved[:3] { // the third one ends the wait
-		if l.held != 0 {
-			t.Errorf("the lease has %d bytes while the client has %d", l.held, l.of.used)
+		if l.held() != 0 {
+			t.Errorf("the lease has %d bytes while the client has %d", l.held(), l.of.used)
 		}
 		m.Release()
 	}
-	if l.held != 10 || b.Usage().Used != 110 {
-		t.Errorf("the lease has %d bytes, %+v", l.held, b.Usage())
+	if l.held() != 10 || b.Usage().Used != 110 {
+		t.Errorf("the lease has %d bytes, %+v", l.held(), b.Usage())
 	}
 	for _, m := range append(moved[3:], l, other) {
 		m.Release()
@@ -203,13 +203,13 @@ func TestLowerEndsAWait(t *testing.T) {
 			waits = false
 		default:
 		}
-		if waits != tt.waits || l.held != tt.held {
-			t.Errorf("size %d: it has %d, and waits: %t", tt.size, l.held, waits)
+		if waits != tt.waits || l.held() != tt.held {
+			t.Errorf("size %d: it has %d, and waits: %t", tt.size, l.held(), waits)
 		}
 	}
 	ready = l.Take(Free+200, unlent)
 	l.Lower(Free+5, unlent) // fewer than it has
-	if <-ready; l.held != 5 || len(b.waiting) != 0 {
-		t.Errorf("it has %d, %d objects wait", l.held, len(b.waiting))
+	if <-ready; l.held() != 5 || len(b.waiting) != 0 {
+		t.Errorf("it has %d, %d objects wait", l.held(), len(b.waiting))
 	}
 }

@@ -9,13 +9,13 @@ import "time"
 // The leases that Move makes belong to the same client. At most one lease of a client may wait at a time.
 type Lease struct {
 	of *client
-	// held has the bytes by the rule, and lent the bytes of the reserve. They are changed with Budget.mu, or by Move. Reserve, Move and
-	// Release read them without the lock, since only their goroutine changes them then.
-	held, lent int64
+	// total has the bytes by the rule and the lent bytes. It is changed with Budget.mu, by the methods of the lease and at the end of
+	// a wait, but not by a conversion. So Reserve, Move and Release read it without the lock: only their goroutine changes it then.
+	total int64
+	// assured means that the lease has all bytes that its owner has announced: the reserve has lent them, although they may be bytes by
+	// the rule now. It is guarded by Budget.mu, as are the lent bytes: see loanLocked.
+	assured bool
 }
-
-// total returns the bytes of the lease.
-func (l *Lease) total() int64 { return l.held + l.lent }
 
 // Lease returns the first lease of a new client of an object, without bytes.
 func (b *Budget) Lease(o Object) *Lease {
@@ -29,7 +29,7 @@ func (b *Budget) Lease(o Object) *Lease {
 //
 // Errors: ErrExhausted.
 func (l *Lease) Reserve(quit <-chan struct{}, size, most int64) error {
-	if l == nil || size <= Free+l.total() {
+	if l == nil || size <= Free+l.total {
 		return nil
 	}
 	if b := l.of.budget; size > b.Largest() {
@@ -50,16 +50,18 @@ func (l *Lease) Take(size, most int64) (ready <-chan struct{}) {
 	b := c.budget
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	more := size - Free - l.total()
+	more := size - Free - l.total
 	if more <= 0 {
 		return nil
 	}
 	b.joinLocked(c)
+	l.assured = false
 	if b.used+c.group.used+c.used+3*more <= b.share {
-		b.addLocked(l, more)
+		l.total += more
+		b.addLocked(c, more)
 		return nil
 	}
-	b.beginWaitLocked(l, more, max(most-Free-l.total(), more))
+	b.beginWaitLocked(l, more, max(most-Free-l.total, more))
 	b.grantLentLocked()
 	return c.ready
 }
@@ -112,56 +114,70 @@ func (l *Lease) giveUp(refused bool) (report func(), err error) {
 	return report, ErrExhausted
 }
 
-// Lower makes the lease cover at most size bytes, or at most most bytes while some of them are lent: the lent ones return first. If the lease
-// waits for more, it then waits only for these, or its wait ends. The bytes that Lower returns to the budget go to clients that wait.
+// Lower makes the lease cover at most size bytes, or at most most bytes if some of them are lent, or if the reserve has lent all bytes of the item
+// that the lease is for: the lent ones return first. If the lease waits for more, it then waits only for these, or its wait ends. The bytes that
+// Lower returns to the budget go to clients that wait.
 func (l *Lease) Lower(size, most int64) {
-	c := l.of
-	b := c.budget
+	b := l.of.budget
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.lowerLocked(l, size, most)
+}
+
+func (b *Budget) lowerLocked(l *Lease, size, most int64) {
+	c := l.of
 	n := max(size-Free, 0)
 	m := max(most-Free, n)
 	if c.waiter == l {
-		c.rest = min(c.rest, m-l.total())
-		if c.more = min(c.more, n-l.total()); c.more <= 0 {
+		c.rest = min(c.rest, m-l.total)
+		if c.more = min(c.more, n-l.total); c.more <= 0 {
 			b.endWaitLocked(c)
 		} else {
 			b.orderLocked(c)
 		}
 	}
-	if l.lent > 0 {
+	l.assured = l.assured && m > n // otherwise the item has arrived
+	o := l.loanLocked()
+	if l.assured || o != nil {
 		n = m
-		if less := min(l.total()-m, l.lent); less > 0 {
-			b.lendLocked(l, -less)
-		}
 	}
-	if n < l.held {
-		b.addLocked(l, n-l.held)
+	if less := l.total - n; less > 0 {
+		l.total = n
+		if o != nil {
+			lent := min(less, o.bytes)
+			b.lendLocked(l, -lent)
+			less -= lent
+		}
+		b.addLocked(c, -less)
 	}
 	b.grantLocked()
 	b.leaveLocked(c)
 }
 
 // Move moves the bytes of the lease to a new one of the same client, which it returns; nil if there are none. The new lease covers an item of
-// size bytes, which has arrived: it returns the lent bytes that the item does not need.
+// size bytes, which has arrived: Move returns the bytes that the item does not need.
 func (l *Lease) Move(size int64) *Lease {
-	if l == nil {
+	if l == nil || l.total == 0 {
 		return nil
 	}
-	if l.lent > 0 {
-		l.Lower(size, size)
-	}
-	if l.total() == 0 {
+	b := l.of.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.lowerLocked(l, size, size)
+	if l.total == 0 {
 		return nil
 	}
-	moved := *l
-	l.held, l.lent = 0, 0
-	return &moved
+	moved := &Lease{of: l.of, total: l.total}
+	if o := l.loanLocked(); o != nil {
+		o.lease = moved
+	}
+	l.total = 0
+	return moved
 }
 
 // Release returns all bytes of the lease, which can be used again.
 func (l *Lease) Release() {
-	if l != nil && l.total() > 0 {
+	if l != nil && l.total > 0 {
 		l.Lower(0, 0)
 	}
 }

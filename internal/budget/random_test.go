@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"flag"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -8,40 +9,42 @@ import (
 	"time"
 )
 
+var seeds = flag.Int("seeds", 100, "the number of seeds of the random tests")
+
 // TestWaitEndsWhenItsBytesAreFree draws clients that take, move and return bytes. No lease waits while the share of the rule has its bytes, or
-// while it is its turn and the reserve has its bytes. A lease with lent bytes does not wait. At the end no bytes are counted, and no
-// object has an entry.
+// while it is its turn and the reserve has its bytes. A lease with all bytes that were announced does not wait, also after the lent ones have become
+// bytes by the rule. The bytes of all leases are those that are counted. At the end no bytes are counted, and no object has an entry.
 func TestWaitEndsWhenItsBytesAreFree(t *testing.T) {
-	waits, lent := 0, 0
-	for seed := range uint64(100) {
+	waits, lent, converted := 0, 0, 0
+	for seed := range uint64(*seeds) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 0))
 			b := New(1000)
 			objects := []Object{first, second, {"class", "third"}, {}}[:1+r.IntN(4)]
-			var mu sync.Mutex // guards r
+			var mu sync.Mutex // guards r and leases
 			draw := func(n int64) int64 {
 				mu.Lock()
 				defer mu.Unlock()
 				return r.Int64N(n)
 			}
 			var all sync.WaitGroup
-			leases := make([]*Lease, 12)
-			for i := range leases {
+			var leases []*Lease // with those that were moved
+			for i := range 12 {
 				l := b.Lease(objects[i%len(objects)])
-				leases[i] = l
+				leases = append(leases, l)
 				all.Go(func() {
 					var moved []*Lease
 					held, most := int64(0), int64(0)
 					for range 30 {
 						quit := make(chan struct{})
 						late := time.AfterFunc(time.Duration(1+draw(5000))*time.Millisecond, func() { close(quit) })
-						isLent, size := l.isLent(), held+draw(200)
-						if most <= held && !isLent { // it is complete, and another one follows
+						assured, size := l.isAssured(), held+draw(200)
+						if most <= held && !assured { // it is complete, and another one follows
 							most = held + draw(300)
 						}
 						ready := l.Take(Free+size, Free+most)
-						if ready != nil && isLent && size <= most {
-							t.Errorf("seed %d: a lease with lent bytes waits", seed)
+						if ready != nil && assured && size <= most {
+							t.Errorf("seed %d: a lease with all of its bytes waits", seed)
 						}
 						if len(moved) > 0 && draw(2) == 0 { // perhaps while it waits
 							time.Sleep(time.Duration(draw(500)) * time.Millisecond)
@@ -56,9 +59,15 @@ func TestWaitEndsWhenItsBytesAreFree(t *testing.T) {
 							_ = l.Wait(ready, quit) // after an error it keeps the bytes that it had
 						}
 						late.Stop()
+						if l.Reserve(nil, Free+l.size(), 0) != nil { // it reads the size without the lock
+							t.Errorf("seed %d: a lease loses bytes", seed)
+						}
 						time.Sleep(time.Duration(draw(500)) * time.Millisecond)
 						if draw(4) == 0 {
-							moved, held, most = append(moved, l.Move(Free+l.size())), 0, 0
+							m := l.Move(Free + l.size() - draw(20))
+							mu.Lock()
+							moved, held, most, leases = append(moved, m), 0, 0, append(leases, m)
+							mu.Unlock()
 						} else {
 							held = draw(l.size() + 1)
 							l.Lower(Free+held, Free+most)
@@ -72,10 +81,11 @@ func TestWaitEndsWhenItsBytesAreFree(t *testing.T) {
 			for range 500 {
 				time.Sleep(20 * time.Millisecond)
 				synctest.Wait()
+				mu.Lock()
 				waits += b.check(t, seed, leases)
-				if b.lends() {
-					lent++
-				}
+				mu.Unlock()
+				l, c := b.loansOf(leases)
+				lent, converted = lent+l, converted+c
 			}
 			all.Wait()
 			if waiting := b.check(t, seed, leases); b.used+b.lent != 0 || waiting != 0 || len(b.waiting) != 0 || b.turns.Len() != 0 || len(b.groups) != 0 {
@@ -83,15 +93,15 @@ func TestWaitEndsWhenItsBytesAreFree(t *testing.T) {
 			}
 		})
 	}
-	if waits == 0 || lent == 0 {
-		t.Errorf("clients have waited %d times, and the reserve has lent bytes %d times", waits, lent)
+	if waits == 0 || lent == 0 || converted == 0 {
+		t.Errorf("clients have waited %d times, the reserve has lent bytes %d times, and %d times they have become bytes by the rule", waits, lent, converted)
 	}
 }
 
 // TestLeasesThatGrowEnd draws more leases than the budget has bytes for. Each grows up to its size while it keeps its bytes, and waits without
 // a time limit; then it is released. All of them end, so they do not wait for each other.
 func TestLeasesThatGrowEnd(t *testing.T) {
-	for seed := range uint64(100) {
+	for seed := range uint64(*seeds) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			b := New(1000)
@@ -131,14 +141,14 @@ func TestLeasesThatGrowEnd(t *testing.T) {
 func (l *Lease) size() int64 {
 	l.of.budget.mu.Lock()
 	defer l.of.budget.mu.Unlock()
-	return l.total()
+	return l.total
 }
 
-// isLent reports whether the lease has lent bytes.
-func (l *Lease) isLent() bool {
+// isAssured reports whether the lease has all bytes that were announced.
+func (l *Lease) isAssured() bool {
 	l.of.budget.mu.Lock()
 	defer l.of.budget.mu.Unlock()
-	return l.lent > 0
+	return l.assured
 }
 
 // check compares the sums of the clients' bytes with the limit, and returns the number of clients that wait.
@@ -147,10 +157,18 @@ func (b *Budget) check(t *testing.T, seed uint64, leases []*Lease) (waiting int)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	sums, lent, waits := map[*group]int64{}, map[*group]int64{}, map[*group]int{}
+	totals := map[*client]int64{}
 	for _, l := range leases {
-		c := l.of
+		if l != nil {
+			totals[l.of] += l.total
+		}
+	}
+	for c, total := range totals {
+		if total != c.used+c.lent() {
+			t.Errorf("seed %d: the leases of a client have %d bytes, and %d by the rule and %d lent ones are counted", seed, total, c.used, c.lent())
+		}
 		if c.group == nil {
-			if c.used != 0 || c.lent != 0 || c.ready != nil {
+			if c.used != 0 || c.lent() != 0 || c.ready != nil {
 				t.Errorf("seed %d: a client without a group has %d bytes", seed, c.used)
 			}
 			continue
@@ -159,10 +177,10 @@ func (b *Budget) check(t *testing.T, seed uint64, leases []*Lease) (waiting int)
 			t.Errorf("seed %d: a client is in another group than its object", seed)
 		}
 		sums[c.group] += c.used
-		if c.lent > 0 && lent[c.group] > 0 {
+		if c.lent() > 0 && lent[c.group] > 0 {
 			t.Errorf("seed %d: two clients of an object have lent bytes", seed)
 		}
-		lent[c.group] += c.lent
+		lent[c.group] += c.lent()
 		if 3*c.used > b.share {
 			t.Errorf("seed %d: a client has %d bytes", seed, c.used)
 		}
@@ -179,35 +197,56 @@ func (b *Budget) check(t *testing.T, seed uint64, leases []*Lease) (waiting int)
 	for g, sum := range sums {
 		all += sum
 		allLent += lent[g]
-		if g.lent != lent[g] || (g.turn != nil) != (g.lent == 0 && g.oldest.Len() > 0) {
-			t.Errorf("seed %d: an object has %d lent bytes, %d are counted, and has a turn: %t", seed, lent[g], g.lent, g.turn != nil)
+		if g.lent() != lent[g] || (g.turn != nil) != (g.loan == nil && g.oldest.Len() > 0) {
+			t.Errorf("seed %d: an object has %d lent bytes, %d are counted, and has a turn: %t", seed, lent[g], g.lent(), g.turn != nil)
 		}
 		if g.used != sum || 2*sum > b.share || len(g.waiting) != waits[g] {
 			t.Errorf("seed %d: %d bytes are counted for an object that has %d", seed, g.used, sum)
 		}
 	}
-	for _, l := range leases {
-		if l.of.group != nil && l.of.object == (Object{}) {
+	for c := range totals {
+		if c.group != nil && c.object == (Object{}) {
 			unnamed++
 		}
+	}
+	loans := 0
+	for g := range sums {
+		if o := g.loan; o != nil {
+			loans++
+			if need, _ := o.need(); b.used+need <= b.share || o.bytes <= 0 || o.bytes > o.lease.total {
+				t.Errorf("seed %d: %d bytes are lent; by the rule there are %d in use", seed, o.bytes, b.used)
+			}
+		}
+	}
+	if loans != len(b.loans) {
+		t.Errorf("seed %d: %d objects have lent bytes, and %d are counted", seed, loans, len(b.loans))
 	}
 	if e := b.turns.Front(); e != nil {
 		if c := e.Value.(*group).oldest.Front().Value.(*client); b.lent+c.rest <= b.reserve {
 			t.Errorf("seed %d: a client waits for %d bytes of the reserve, which has lent %d of %d", seed, c.rest, b.lent, b.reserve)
 		}
 	}
-	if allLent != b.lent || b.lent > b.reserve {
+	if allLent != b.lent || b.lent < 0 || b.lent > b.reserve {
 		t.Errorf("seed %d: %d bytes are lent, want %d", seed, b.lent, allLent)
 	}
-	if all != b.used || b.used > b.share || len(b.waiting) != len(waits) || len(b.groups)+unnamed != len(sums) {
+	if all != b.used || b.used < 0 || b.used > b.share || len(b.waiting) != len(waits) || len(b.groups)+unnamed != len(sums) {
 		t.Errorf("seed %d: %d bytes are counted, want %d; %d objects wait, want %d; %d have an entry", seed, b.used, all, len(b.waiting), len(waits), len(b.groups))
 	}
 	return waiting
 }
 
-// lends reports whether the budget has lent bytes.
-func (b *Budget) lends() bool {
+// loansOf returns how many leases have lent bytes, and how many have all of their bytes by the rule after the reserve has lent some.
+func (b *Budget) loansOf(leases []*Lease) (lent, converted int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.lent > 0
+	for _, l := range leases {
+		switch {
+		case l == nil:
+		case l.loanLocked() != nil:
+			lent++
+		case l.assured:
+			converted++
+		}
+	}
+	return lent, converted
 }

@@ -35,7 +35,7 @@ func (b *Budget) refuseLocked(l *Lease, more int64) (report func()) {
 	}
 	c := l.of
 	args := []any{
-		"object", c.object.String(), "wanted", more, "of_client", c.used + c.lent, "of_object", c.group.used + c.group.lent,
+		"object", c.object.String(), "wanted", more, "of_client", c.used + c.lent(), "of_object", c.group.used + c.group.lent(),
 		"of_all", b.used + b.lent, "limit", b.share + b.reserve, "waiting", len(c.group.waiting), "not_logged", r.count - r.logged - 1,
 	}
 	r.logged, r.at = r.count, now

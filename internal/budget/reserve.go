@@ -1,8 +1,49 @@
 package budget
 
+import "container/heap"
+
+// loan has the lent bytes of an object. One lease has all of them.
+type loan struct {
+	lease *Lease
+	bytes int64
+	since uint64 // the number of the wait that it ended
+	at    int    // the index in Budget.loans
+}
+
+// need returns the left side of the rule of this package after the bytes have become bytes by the rule, less the present bytes of all leases.
+func (o *loan) need() (bytes int64, since uint64) {
+	c := o.lease.of
+	return c.group.used + c.used + 3*o.bytes, o.since
+}
+func (o *loan) index() *int { return &o.at }
+
+// lent returns the lent bytes of a client.
+func (c *client) lent() int64 {
+	if c.group == nil || c.group.loan == nil || c.group.loan.lease.of != c {
+		return 0
+	}
+	return c.group.loan.bytes
+}
+
+// lent returns the lent bytes of a group.
+func (g *group) lent() int64 {
+	if g.loan == nil {
+		return 0
+	}
+	return g.loan.bytes
+}
+
+// loanLocked returns the loan of a lease; nil if the lease has no lent bytes.
+func (l *Lease) loanLocked() *loan {
+	if g := l.of.group; g != nil && g.loan != nil && g.loan.lease == l {
+		return g.loan
+	}
+	return nil
+}
+
 // turnLocked gives a group a turn, or takes it away.
 func (b *Budget) turnLocked(g *group) {
-	switch eligible := g.lent == 0 && g.oldest.Len() > 0; {
+	switch eligible := g.loan == nil && g.oldest.Len() > 0; {
 	case eligible && g.turn == nil:
 		g.turn = b.turns.PushBack(g)
 	case !eligible && g.turn != nil:
@@ -11,14 +52,34 @@ func (b *Budget) turnLocked(g *group) {
 	}
 }
 
-// lendLocked adds n lent bytes, which may be negative, to a lease. Its client has a group.
+// lendLocked adds n lent bytes, which may be negative, to the object of a lease. Only the lease has lent bytes of its object, if there are any.
 func (b *Budget) lendLocked(l *Lease, n int64) {
-	c := l.of
+	g := l.of.group
+	if g.loan == nil {
+		g.loan = &loan{lease: l, since: l.of.since}
+		heap.Push(&b.loans, g.loan)
+	}
 	b.lent += n
-	c.group.lent += n
-	c.lent += n
-	l.lent += n
-	b.turnLocked(c.group)
+	if g.loan.bytes += n; g.loan.bytes > 0 {
+		heap.Fix(&b.loans, g.loan.at)
+	} else {
+		heap.Remove(&b.loans, g.loan.at)
+		g.loan = nil
+	}
+	b.turnLocked(g)
+}
+
+// convertLocked converts lent bytes into bytes by the rule while the rule allows it. The totals of the leases stay the same.
+func (b *Budget) convertLocked() {
+	for len(b.loans) > 0 {
+		o := b.loans[0]
+		if need, _ := o.need(); b.used+need > b.share {
+			return
+		}
+		n := o.bytes
+		b.lendLocked(o.lease, -n)
+		b.addLocked(o.lease.of, n)
+	}
 }
 
 // grantLentLocked ends the waits of clients that the reserve can lend their bytes. A client with too large a rest keeps its turn until the
@@ -29,7 +90,10 @@ func (b *Budget) grantLentLocked() {
 		if b.lent+c.rest > b.reserve {
 			return
 		}
-		b.lendLocked(c.waiter, c.rest) // before the end of the wait, as in grantLocked
+		l := c.waiter
+		l.total += c.rest // before the end of the wait, as in grantLocked
+		l.assured = true
+		b.lendLocked(l, c.rest)
 		b.endWaitLocked(c)
 	}
 }

@@ -5,6 +5,17 @@ import "testing"
 // waits reports whether a lease waits.
 func (l *Lease) waits() bool { return l.of.waiter == l }
 
+// lent returns the lent bytes of a lease.
+func (l *Lease) lent() int64 {
+	if o := l.loanLocked(); o != nil {
+		return o.bytes
+	}
+	return 0
+}
+
+// held returns the bytes by the rule of a lease.
+func (l *Lease) held() int64 { return l.total - l.lent() }
+
 // TestReserveLendsInTurns has leases that wait. The reserve lends to one lease of an object at a time, and of these to the oldest wait,
 // although a later one needs less. The objects take turns. A lease that the reserve has no bytes for keeps its turn.
 func TestReserveLendsInTurns(t *testing.T) {
@@ -14,6 +25,7 @@ func TestReserveLendsInTurns(t *testing.T) {
 		t.Fatal("there are no bytes")
 	}
 	var all []*Lease
+	done := map[*Lease]bool{}
 	for _, tt := range []struct {
 		o          Object
 		size, most int64
@@ -24,19 +36,19 @@ func TestReserveLendsInTurns(t *testing.T) {
 	}
 	for i, next := range []int{0, 2, 4, 1, 3} {
 		for j, l := range all {
-			if l.waits() == (j == next || l.held < 0) {
-				t.Errorf("step %d: lease %d has %d lent bytes, want them for lease %d alone", i, j, l.lent, next)
+			if l.waits() == (j == next || done[l]) {
+				t.Errorf("step %d: lease %d has %d lent bytes, want them for lease %d alone", i, j, l.lent(), next)
 			}
 		}
 		l := all[next]
-		if l.lent != b.lent || b.lent == 0 {
-			t.Errorf("step %d: lease %d has %d lent bytes of %d", i, next, l.lent, b.lent)
+		if l.lent() != b.lent || b.lent == 0 {
+			t.Errorf("step %d: lease %d has %d lent bytes of %d", i, next, l.lent(), b.lent)
 		}
-		if l.Take(Free+l.lent, 0) != nil {
+		if l.Take(Free+l.lent(), 0) != nil {
 			t.Errorf("step %d: a lease with lent bytes waits", i)
 		}
 		l.Release()
-		l.held = -1 // it is done
+		done[l] = true
 	}
 	if b.lent != 0 || !all[5].waits() {
 		t.Errorf("%d bytes are lent; the lease that needs more than the reserve waits: %t", b.lent, all[5].waits())
@@ -50,12 +62,12 @@ func TestMoveReturnsLentBytesThatAreNotNeeded(t *testing.T) {
 	if holder.Take(Free+100, 0) != nil || l.Take(Free+20, Free+110) != nil || l.Take(Free+60, Free+110) != nil {
 		t.Fatal("there are no bytes")
 	}
-	if l.held != 20 || l.lent != 90 {
-		t.Errorf("the lease has %d bytes, and %d lent ones", l.held, l.lent)
+	if l.held() != 20 || l.lent() != 90 {
+		t.Errorf("the lease has %d bytes, and %d lent ones", l.held(), l.lent())
 	}
 	moved := l.Move(Free + 70)
-	if moved.held != 20 || moved.lent != 50 || l.total() != 0 || b.lent != 50 {
-		t.Errorf("the moved lease has %d bytes, and %d lent ones of %d", moved.held, moved.lent, b.lent)
+	if moved.held() != 20 || moved.lent() != 50 || l.total != 0 || b.lent != 50 {
+		t.Errorf("the moved lease has %d bytes, and %d lent ones of %d", moved.held(), moved.lent(), b.lent)
 	}
 	moved.Release()
 	holder.Release()
@@ -75,8 +87,8 @@ func TestLowerReturnsLentBytesFirst(t *testing.T) {
 		{60, 120, 30, 90}, {20, 80, 30, 50}, {20, 20, 20, 0}, {10, 100, 10, 0},
 	} {
 		l.Lower(Free+tt.size, Free+tt.most)
-		if l.held != tt.held || l.lent != tt.lent {
-			t.Errorf("size %d, most %d: it has %d, and %d lent ones", tt.size, tt.most, l.held, l.lent)
+		if l.held() != tt.held || l.lent() != tt.lent {
+			t.Errorf("size %d, most %d: it has %d, and %d lent ones", tt.size, tt.most, l.held(), l.lent())
 		}
 	}
 }
@@ -90,23 +102,24 @@ func TestLowerReducesTheLentBytesOfAWait(t *testing.T) {
 	}
 	l.Lower(Free+80, Free+90)
 	lent.Release()
-	if l.held != 0 || l.lent != 90 {
-		t.Errorf("the lease has %d bytes, and %d lent ones", l.held, l.lent)
+	if l.held() != 0 || l.lent() != 90 {
+		t.Errorf("the lease has %d bytes, and %d lent ones", l.held(), l.lent())
 	}
 }
 
-// TestObjectWithLentBytesHasAnEntry has an object with two clients, and releases the client without lent bytes.
+// TestObjectWithLentBytesHasAnEntry has an object with two clients, and releases the client without lent bytes. Another object has bytes by the rule.
 func TestObjectWithLentBytesHasAnEntry(t *testing.T) {
 	b := New(400)
-	holder, lent := b.Lease(first), b.Lease(first)
-	if holder.Take(Free+100, 0) != nil || lent.Take(Free+70, 0) != nil {
+	holder, lent, other := b.Lease(second), b.Lease(first), b.Lease(first)
+	if holder.Take(Free+100, 0) != nil || lent.Take(Free+70, 0) != nil || other.Take(Free+1, 0) != nil {
 		t.Fatal("there are no bytes")
 	}
-	holder.Release()
-	if b.groups[first] != lent.of.group || lent.Idle() {
+	other.Release()
+	if b.groups[first] != lent.of.group || lent.lent() != 70 || lent.Idle() {
 		t.Errorf("%d objects have an entry", len(b.groups))
 	}
 	lent.Release()
+	holder.Release()
 	if len(b.groups) != 0 || !lent.Idle() {
 		t.Errorf("in the end %d objects have an entry", len(b.groups))
 	}
