@@ -145,11 +145,11 @@
 //	inputs in flight of a socket      64 KiB        or one input; then the others wait
 //	frames for a client               32 MiB        then the client is closed with 1013; after 10 s without progress at 1 MiB
 //	outputs for an edge elsewhere     8 MiB         or one output; then the link ends after these
-//	frames from all clients           256 MiB       or 4 of the largest; then a frame waits 10 s, and its client is closed with 1013
+//	frames from all clients           256 MiB       or 4 of the largest buffers; then a frame waits 10 s, and its client is closed with 1013
 //	frames for all clients            256 MiB       then the clients that read slowest are closed with 1013
 //
 // The bound for frames from clients is divided, as in a host: see package internal/budget. The clients of one object use at most three
-// eighths of the bound, and the rest of one frame, so frames for other objects are read although a few acknowledge nothing. A client
+// eighths of the bound, and the bytes of one client, so frames for other objects are read although a few acknowledge nothing. A client
 // that reads slowest has the largest product of its share of the bytes that wait and the time that the oldest of them has waited: see sendBudget. A frame
 // for many clients counts once, and each of them has an equal share.
 //

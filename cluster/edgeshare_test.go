@@ -112,6 +112,17 @@ func TestReadBudgetSufficesForTheLargestFrame(t *testing.T) {
 	}
 }
 
+// fill takes all bytes of a budget that are not of its reserve, except 2, for clients of many objects.
+func fill(t *testing.T, b *budget.Budget) {
+	t.Helper()
+	u := b.Usage()
+	for free := u.Limit - u.Limit/4 - u.Used; free >= 3; free -= free / 3 {
+		if b.Lease(budget.Object{}).Take(budget.Free+free/3, 0) != nil {
+			t.Fatal("there are no bytes")
+		}
+	}
+}
+
 // TestReadBudgetLendsTheLargestFrame has the smallest budget for a frame, after clients of other objects have taken the bytes that are not of the reserve.
 // The client has an input that is not acknowledged, so that it waits for the first buffer of the frame, and may need all bytes of the reserve.
 func TestReadBudgetLendsTheLargestFrame(t *testing.T) {
@@ -124,18 +135,47 @@ func TestReadBudgetLendsTheLargestFrame(t *testing.T) {
 		if !s.setBuffer(0, 0) {
 			t.Fatal("there are no bytes")
 		}
-		u := b.Usage()
-		for free := u.Limit - u.Limit/4 - u.Used; free >= 3; free -= free / 3 {
-			if b.Lease(budget.Object{}).Take(budget.Free+free/3, 0) != nil {
-				t.Fatal("there are no bytes")
-			}
-		}
+		fill(t, b)
 		begun := time.Now()
 		if !s.setBuffer(firstRead+inputOverhead, int(largestBuffer(maxFrame))) || time.Since(begun) != 0 {
 			t.Errorf("the client has waited for %v", time.Since(begun))
 		}
 		if u := b.Usage(); u.Limit-u.Used > 2 {
 			t.Errorf("%+v, want all used", u)
+		}
+	})
+}
+
+// TestReadBudgetLendsFramesOfASocketInTurn has a client that sends one large frame after the other to an object that acknowledges nothing, after clients
+// of other objects have taken the bytes that are not of the reserve. The bytes of the frames are of the reserve, up to its end.
+func TestReadBudgetLendsFramesOfASocketInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 100_000
+		b := budget.New(4 * (3*size + 3*inputOverhead - budget.Free))
+		e := &edgeEntry{edge: &edge{reads: b}}
+		s := newEdgeSocket(e, 1, nil, 0)
+		fill(t, b)
+		begun := time.Now()
+		for i := range 4 {
+			if got := s.setBuffer(size/2, size+inputOverhead); got != (i < 3) {
+				t.Fatalf("frame %d has its bytes: %t", i, got)
+			}
+			if i < 3 && !s.setBuffer(size+inputOverhead, size+inputOverhead) {
+				t.Fatalf("frame %d waits for its rest", i)
+			}
+			if i < 3 {
+				e.add(s, dohost.Frame{Data: make([]byte, size)})
+			}
+		}
+		if took := time.Since(begun); took != budget.Wait {
+			t.Errorf("the fourth frame alone waits, and all took %v", took)
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		s.buffer, s.largest = 0, 0
+		e.acknowledgeLocked(s, 3)
+		if u := b.Usage(); u.Used > u.Limit-u.Limit/4 {
+			t.Errorf("after the acknowledgments %+v", u)
 		}
 	})
 }

@@ -20,8 +20,10 @@
 //   - The bytes by the rule are at most the share of the rule, and the lent bytes at most the reserve. Together they are within the limit.
 //   - A lease with lent bytes does not wait, unless it needs more than its owner has announced. So leases with lent bytes do not wait for
 //     each other, and such a lease ends if its client sends the bytes, and its handler returns. The edge of a cluster announces one
-//     frame and reads the next one with the same lease: that lease then waits for bytes by the rule, which may be refused although
-//     the reserve has some.
+//     frame and reads the next one with the same lease: that lease then waits with lent bytes, which are of frames that have arrived.
+//     Such leases may wait for each other until an object acknowledges the frames, or a wait ends in vain.
+//   - The reserve lends more to a lease that has lent bytes and waits, in the turn of its object, unless the lease would then have more than the
+//     reserve. So no lease waits for its own lent bytes while the reserve has enough, and none that needs more than the reserve has a turn.
 //   - A lease that may need more bytes than the reserve, in addition to those it has, waits for bytes by the rule alone. So a budget must be four
 //     times as large as the largest buffer for an item, with all that its owner counts for it.
 //   - Lent bytes become bytes by the rule as soon as the rule allows all lent bytes of the lease, the smallest need first, before a wait for bytes by
@@ -30,9 +32,10 @@
 //   - A lease keeps the bytes that the reserve has lent it for the rest of its item, also after they have become bytes by the rule.
 //   - One lease of an object has lent bytes at a time. So clients of one object that handles nothing have, beyond its half of the share, the
 //     bytes of one lease. They leave the reserve to other objects unless these bytes are most of it.
-//   - The objects take turns, and of the leases of an object the oldest wait is the first. No lease gets lent bytes before an older one of its
-//     object, nor does an object out of turn. So every lease that waits gets its bytes if the leases with lent bytes end, and if it
-//     waits for long enough.
+//   - The objects take turns, and of the leases of an object the oldest wait is the first. No lease gets lent bytes before an older wait of its
+//     object, unless it has the lent bytes of the object already, nor does an object out of turn. So every lease that waits gets its bytes if the
+//     leases with lent bytes end, and if it waits for long enough. A lease of an edge does not end while its client sends one large frame after
+//     the other, each before the acknowledgment of the last, and the share of the rule is in use.
 //
 // A lease that does not end keeps its bytes. So the time for a frame or a body to arrive must be limited by the owner of the lease, or by its server.
 //
@@ -105,7 +108,7 @@ type group struct {
 	waiting waitHeap[*client]
 	at      int           // the index in Budget.waiting
 	oldest  list.List     // the clients of waiting that the reserve can lend their bytes, the oldest wait first
-	turn    *list.Element // of Budget.turns; nil if oldest is empty or loan is not nil
+	turn    *list.Element // of Budget.turns; nil if borrowerLocked returns nil
 }
 
 // client has the bytes of the leases of a client.
@@ -206,8 +209,8 @@ func (b *Budget) beginWaitLocked(l *Lease, more, rest int64) {
 	b.orderLocked(c)
 	if rest <= b.reserve {
 		c.place = c.group.oldest.PushBack(c)
-		b.turnLocked(c.group)
 	}
+	b.turnLocked(c.group)
 }
 
 // endWaitLocked ends the wait of a client.
@@ -222,8 +225,8 @@ func (b *Budget) endWaitLocked(c *client) {
 	if c.place != nil {
 		c.group.oldest.Remove(c.place)
 		c.place = nil
-		b.turnLocked(c.group)
 	}
+	b.turnLocked(c.group)
 }
 
 // grantLocked converts lent bytes, and then ends the waits of clients that can get their bytes. Callers have returned bytes or lowered a need.

@@ -134,6 +134,7 @@ func (b *Budget) lowerLocked(l *Lease, size, most int64) {
 			b.endWaitLocked(c)
 		} else {
 			b.orderLocked(c)
+			b.turnLocked(c.group)
 		}
 	}
 	l.assured = l.assured && m > n // otherwise the item has arrived

@@ -12,6 +12,14 @@ func (b *Budget) take(t *testing.T, o Object, n, most int64) *Lease {
 	return l
 }
 
+// fill takes all bytes of the share of the rule except 2, for many objects.
+func (b *Budget) fill(t *testing.T) {
+	t.Helper()
+	for free := b.share; free >= 3; free -= free / 3 {
+		b.take(t, Object{}, free/3, free/3)
+	}
+}
+
 // wantLent checks the lent bytes of a lease and of its budget.
 func (l *Lease) wantLent(t *testing.T, what string, lent, total int64) {
 	t.Helper()
@@ -119,7 +127,7 @@ func TestLentBytesBecomeBytesByTheRuleBeforeAWaitEnds(t *testing.T) {
 }
 
 // TestLeaseKeepsAnnouncedBytesByTheRule has a lease with bytes for the rest of its item. They become bytes by the rule before the rest
-// arrives: the lease keeps them until then. After that it returns those that it does not need.
+// arrives: the lease keeps them until then. After that it returns the bytes that it does not need.
 func TestLeaseKeepsAnnouncedBytesByTheRule(t *testing.T) {
 	for name, end := range map[string]func(l *Lease) *Lease{
 		"Lower": func(l *Lease) *Lease { l.Lower(Free+60, Free+60); return l },
@@ -158,8 +166,8 @@ func TestLeaseKeepsNoBytesBeyondAnnouncedOnes(t *testing.T) {
 	}
 }
 
-// TestMovedLeaseKeepsItsLentBytes has a lease that moves lent bytes: they become bytes by the rule of the new lease.
-func TestMovedLeaseKeepsItsLentBytes(t *testing.T) {
+// TestLeaseThatIsMovedKeepsItsLentBytes has a lease that moves lent bytes: they become bytes by the rule of the new lease.
+func TestLeaseThatIsMovedKeepsItsLentBytes(t *testing.T) {
 	b := New(400)
 	holder, l := b.take(t, first, 100, 100), b.take(t, first, 70, 70)
 	moved := l.Move(Free + 70)

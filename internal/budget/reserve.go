@@ -41,9 +41,21 @@ func (l *Lease) loanLocked() *loan {
 	return nil
 }
 
+// borrowerLocked returns the client of a group that gets lent bytes in the next turn of the group; nil if there is none. If the group has a loan,
+// only the lease of the loan can get more. Otherwise the client with the oldest wait is the next.
+func (b *Budget) borrowerLocked(g *group) *client {
+	switch o := g.loan; {
+	case o == nil && g.oldest.Len() > 0:
+		return g.oldest.Front().Value.(*client)
+	case o != nil && o.lease.of.waiter == o.lease && o.bytes+o.lease.of.rest <= b.reserve:
+		return o.lease.of
+	}
+	return nil
+}
+
 // turnLocked gives a group a turn, or takes it away.
 func (b *Budget) turnLocked(g *group) {
-	switch eligible := g.loan == nil && g.oldest.Len() > 0; {
+	switch eligible := b.borrowerLocked(g) != nil; {
 	case eligible && g.turn == nil:
 		g.turn = b.turns.PushBack(g)
 	case !eligible && g.turn != nil:
@@ -86,7 +98,7 @@ func (b *Budget) convertLocked() {
 // reserve has the bytes.
 func (b *Budget) grantLentLocked() {
 	for e := b.turns.Front(); e != nil; e = b.turns.Front() {
-		c := e.Value.(*group).oldest.Front().Value.(*client)
+		c := b.borrowerLocked(e.Value.(*group))
 		if b.lent+c.rest > b.reserve {
 			return
 		}

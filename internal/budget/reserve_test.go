@@ -55,6 +55,58 @@ func TestReserveLendsInTurns(t *testing.T) {
 	}
 }
 
+// TestReserveLendsMoreToTheLeaseThatHasTheLentBytes has a lease that needs more bytes than were announced, after an older wait of its object, which
+// gets nothing before the lease ends. The lease gets lent bytes up to all bytes of the reserve.
+func TestReserveLendsMoreToTheLeaseThatHasTheLentBytes(t *testing.T) {
+	b := New(400)
+	b.fill(t)
+	l, older, other := b.take(t, first, 60, 60), b.Lease(first), b.Lease(second)
+	if older.Take(Free+70, Free+80) == nil || l.Take(Free+80, Free+101) == nil || l.lent() != 60 {
+		t.Fatalf("%d bytes are lent", l.lent())
+	}
+	if other.Take(Free+40, Free+40); other.waits() {
+		t.Error("the lease that needs more than the reserve keeps another object waiting")
+	}
+	other.Release()
+	if l.Lower(Free+80, Free+100); l.waits() || l.lent() != 100 || !older.waits() {
+		t.Errorf("the lease waits: %t, %d bytes are lent, the older one waits: %t", l.waits(), l.lent(), older.waits())
+	}
+	if l.Release(); older.waits() || older.lent() != 80 {
+		t.Errorf("the older lease waits: %t, and has %d lent bytes", older.waits(), older.lent())
+	}
+}
+
+// TestLeaseWithLentBytesWaitsForItsTurn has two objects that have all bytes of the reserve. A lease of one needs more.
+func TestLeaseWithLentBytesWaitsForItsTurn(t *testing.T) {
+	b := New(400)
+	b.fill(t)
+	l, other := b.take(t, first, 55, 55), b.take(t, second, 45, 45)
+	if l.lent() != 55 || b.lent != 100 {
+		t.Fatalf("%d bytes are lent", b.lent)
+	}
+	l.Take(Free+60, Free+75)
+	if other.Lower(Free+26, Free+26); !l.waits() {
+		t.Errorf("of the reserve %d bytes are lent", b.lent)
+	}
+	if other.Lower(Free+25, Free+25); l.waits() || l.total != 75 {
+		t.Errorf("the lease waits, and has %d bytes", l.total)
+	}
+}
+
+// TestLeaseThatHasMovedItsLentBytesWaits has a client with lent bytes for an item that is being handled: it gets no more for the next item.
+func TestLeaseThatHasMovedItsLentBytesWaits(t *testing.T) {
+	b := New(400)
+	b.fill(t)
+	l := b.take(t, first, 60, 60)
+	moved := l.Move(Free + 60)
+	if l.Take(Free+40, Free+40) == nil {
+		t.Fatal("two leases of a client have lent bytes")
+	}
+	if moved.Release(); l.waits() || l.lent() != 40 {
+		t.Errorf("the lease waits: %t, %d bytes are lent", l.waits(), l.lent())
+	}
+}
+
 // TestMoveReturnsLentBytesThatAreNotNeeded has a frame that is smaller than announced.
 func TestMoveReturnsLentBytesThatAreNotNeeded(t *testing.T) {
 	b := New(400)
