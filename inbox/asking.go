@@ -19,10 +19,11 @@ var errLate = errors.New("inbox: the time for the response is over")
 var errNoAgent = errors.New("inbox: the object is no agent, or has no such inbox")
 
 // askPause is the longest time until a cycle that waits for an outcome looks again, and unreachablePause the longest time until it calls an object
-// again that could not be called.
+// again that could not be called. After a full disk that time is at least fullPause.
 const (
 	askPause         = 5 * time.Minute
 	unreachablePause = time.Minute
+	fullPause        = time.Second
 )
 
 // postponed returns the error that postpones a cycle by the time after, or until the deadline of a request if that is earlier: of a request to another
@@ -98,14 +99,23 @@ func (t *AgentTool) look(ctx context.Context, by *requester, object dohost.ID, m
 			return err
 		})
 	}
-	later := err != nil && ctx.Err() == nil && (isTransient(err, 1) || mayRunLater(err))
+	full := errors.Is(err, dohost.ErrNoSpace) // of this object or the other one
+	later := err != nil && ctx.Err() == nil && (isTransient(err, 1) || mayRunLater(err) || full)
 	if err == nil {
 		x.Created, x.Inserted = o.Created, true
 	}
 	if (err == nil && o.Waits || later) && (x.Inserted != row.Value.Inserted || !x.Created.Equal(row.Value.Created)) {
-		if err := askedRows.Put(ctx, s, x); err != nil {
-			return o, err
+		putErr := askedRows.Put(ctx, s, x)
+		if full = full || errors.Is(putErr, dohost.ErrNoSpace); putErr != nil && !full {
+			return o, putErr
 		}
+		if err == nil && putErr != nil {
+			later, err = true, putErr
+		}
+	}
+	pause := min(time.Since(x.Created), unreachablePause)
+	if full {
+		pause = max(pause, fullPause)
 	}
 	switch {
 	case !later:
@@ -115,7 +125,7 @@ func (t *AgentTool) look(ctx context.Context, by *requester, object dohost.ID, m
 	case !known && !isTransient(err, 1):
 		reportFailure(ctx, by.ref, object, err)
 	}
-	return o, by.postponed(min(time.Since(x.Created), unreachablePause), m.Deadline, fmt.Errorf("the object %v cannot be called: %w", object, err))
+	return o, by.postponed(pause, m.Deadline, fmt.Errorf("the object %v cannot be called: %w", object, err))
 }
 
 // askOutside asks an agent that has no Messages, and waits for the response.
