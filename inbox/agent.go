@@ -163,7 +163,7 @@ func ForMessages[O any, P interface {
 				return Response{}, err // respond inserts nothing
 			}
 		}
-		if err := a.summarizeLater(ctx, P(o), h); err != nil {
+		if err := a.summarizeLater(ctx, P(o), h); err != nil && !errors.Is(err, dohost.ErrNoSpace) { // the response tries again
 			return Response{}, err
 		}
 		r, err := a.generate(ctx, P(o), messages, c)

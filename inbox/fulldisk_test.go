@@ -99,3 +99,19 @@ func TestAgentToolOnFullDisk(t *testing.T) {
 		})
 	}
 }
+
+// TestHistoryOnFullDisk has a disk without space for the start of a fiber, after the writes of the response. The summary is made
+// without another message.
+func TestHistoryOnFullDisk(t *testing.T) {
+	class := func(d *fillingDesk) dohost.Class {
+		in := inbox.ForMessages[desk](&messages, (&scribe{}).agent("clerk", 3, 1))
+		return deskClass(inbox.On(in), d.whenWritten("msg_", 2))
+	}
+	runFilling(t, class, func(ctx context.Context, d *desk) error {
+		list, err := inbox.Summaries(ctx, d.Storage(), &messages, "clerk")
+		if len(list) != 1 || list[0].Messages != 3 {
+			t.Errorf("%d summaries", len(list))
+		}
+		return err
+	}, fromAda("1", "2")...)
+}

@@ -95,7 +95,7 @@ func (a *Agent) summarizeLater(ctx context.Context, of Ref, h *history) error {
 		x.Fiber = started.ID
 		return summaryStates.Put(ctx, s, x)
 	})
-	if errors.Is(err, dohost.ErrOverloaded) || errors.Is(err, dohost.ErrNoSpace) { // no failure of the cycle: the next one tries again
+	if errors.Is(err, dohost.ErrOverloaded) { // no failure of the cycle: the next one tries again
 		return nil
 	}
 	return err
