@@ -236,19 +236,23 @@ func (t *tally) count(ctx context.Context, text, attachment string) error {
 }
 
 func (t *tally) message(ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
-	if err := t.count(ctx, string(f.Data), string(s.Attachment())); err != nil {
+	err := dohost.Transaction(ctx, func(ctx context.Context) error { // a frame that fails has no effect
+		err := t.count(ctx, string(f.Data), string(s.Attachment()))
+		switch {
+		case err != nil:
+			return err
+		case string(f.Data) == "attach":
+			return s.SetAttachment(ctx, []byte("attached"))
+		case string(f.Data) == "bye":
+			return s.Close(ctx, 3000, "bye")
+		}
+		return nil
+	})
+	if err != nil || string(f.Data) != "pair" { // two frames in two records
 		return err
 	}
-	switch string(f.Data) {
-	case "attach":
-		return s.SetAttachment(ctx, []byte("attached"))
-	case "bye":
-		return s.Close(ctx, 3000, "bye")
-	case "pair": // two frames in two records
-		if err := dohost.Sleep(ctx, time.Second); err != nil {
-			return err
-		}
-		return s.Send(ctx, dohost.Frame{Text: true, Data: []byte("second")})
+	if err := dohost.Sleep(ctx, time.Second); err != nil {
+		return err
 	}
-	return nil
+	return s.Send(ctx, dohost.Frame{Text: true, Data: []byte("second")})
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/dohosttest"
@@ -28,7 +29,7 @@ func (p *relayPoints) run(ctx context.Context, h *dohosttest.Host) (err error) {
 	}
 	for i, s := range []*edgeSocket{p.a, p.b, p.a, p.b} {
 		frame := []string{"attach", "plain", "plain", "bye"}[i]
-		if err := p.edge.send(ctx, s, text(frame)); err != nil {
+		if err := p.ask(ctx, s, frame, i+1); err != nil {
 			return fmt.Errorf("frame %d: %w", i, err)
 		}
 	}
@@ -36,6 +37,23 @@ func (p *relayPoints) run(ctx context.Context, h *dohosttest.Host) (err error) {
 		return fmt.Errorf("the closing frame: %w", err)
 	}
 	return p.edge.send(ctx, p.b, dohost.LinkInput{Closing: p.b.closing})
+}
+
+// ask sends a frame, and sends it again if its handler has failed: after a minute, the socket does not have n frames.
+func (p *relayPoints) ask(ctx context.Context, s *edgeSocket, frame string, n int) error {
+	for {
+		if err := p.edge.send(ctx, s, text(frame)); err != nil {
+			return err
+		}
+		begun, answered := time.Now(), false
+		err := p.edge.wait(ctx, func() bool {
+			answered = len(s.frames) >= n
+			return answered || time.Since(begun) > time.Minute
+		})
+		if err != nil || answered {
+			return err
+		}
+	}
 }
 
 func (p *relayPoints) check(ctx context.Context, h *dohosttest.Host) error {
@@ -81,6 +99,7 @@ func TestRelayAtEveryPoint(t *testing.T) {
 			return p.check(ctx, h)
 		},
 		SharedLog: true,
+		FullDisk:  true,
 	}
 	dohosttest.EveryPoint(t, pointtest.Scenario(s, 60, 40))
 	if p.links == 0 {
