@@ -27,9 +27,10 @@ func TestAgentToolAtEveryPoint(t *testing.T) {
 				}
 			}
 			s := dohosttest.Scenario{
-				Classes: []dohost.Class{deskClass(team(set, "a", "b")...)},
-				Reset:   func() { log.took() },
-				Places:  pointtest.Places(),
+				Classes:  []dohost.Class{deskClass(team(set, "a", "b")...)},
+				Reset:    func() { log.took() },
+				Places:   pointtest.Places(),
+				FullDisk: true,
 				Run: func(ctx context.Context, h *dohosttest.Host) error {
 					return askOnce(ctx, h, "a", inbox.Message{ID: "1", To: "a", Content: "b: x & b: x"})
 				},
@@ -44,14 +45,15 @@ func TestAgentToolAtEveryPoint(t *testing.T) {
 
 // askOnce sends requests of ada to an object, however often the call is repeated.
 func askOnce(ctx context.Context, h *dohosttest.Host, object string, list ...inbox.Message) error {
-	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
+	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: pointtest.RetryIdempotent}, func(ctx context.Context) error {
 		return desks.Get(h, object).Do(ctx, func(ctx context.Context, d *desk) error {
 			for _, m := range list {
 				m.From, m.Request = "ada", "r"+m.ID
-				if _, ok, err := messages.Get(ctx, d.Storage(), m.ID); ok || err != nil {
-					return err
+				_, ok, err := messages.Get(ctx, d.Storage(), m.ID)
+				if err == nil && !ok {
+					_, err = inbox.Send(ctx, d.Storage(), &messages, m)
 				}
-				if _, err := inbox.Send(ctx, d.Storage(), &messages, m); err != nil {
+				if err != nil {
 					return err
 				}
 			}

@@ -59,6 +59,7 @@ func TestBudgetAtEveryPoint(t *testing.T) {
 		Services: []*dohosttest.FakeService{service},
 		Reset:    m.reset,
 		Places:   pointtest.Places(),
+		FullDisk: true,
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			if err := sendOnce(ctx, h, fromAda("1")[0], asking("2")); err != nil {
 				return err
@@ -95,7 +96,7 @@ func TestBudgetAtEveryPoint(t *testing.T) {
 
 // idempotently calls fn with the turn of the desk, again after an ending.
 func idempotently(ctx context.Context, h *dohosttest.Host, fn func(ctx context.Context, d *desk) error) error {
-	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
+	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: pointtest.RetryIdempotent}, func(ctx context.Context) error {
 		return desks.Get(h, "a").Do(ctx, fn)
 	})
 }
@@ -170,7 +171,8 @@ func checkBudgets(ctx context.Context, h *dohosttest.Host) error {
 		for _, row := range rows {
 			said = append(said, row.Value.From+":"+row.Value.Content)
 		}
-		if got := strings.Join(said, " "); got != "ada:1 clerk:1 planner:2 clerk:2" {
+		// After a full disk the cycle of the first message may be repeated after the second message, of another group, is answered.
+		if got := strings.Join(said, " "); got != "ada:1 clerk:1 planner:2 clerk:2" && got != "planner:2 clerk:2 ada:1 clerk:1" {
 			return fmt.Errorf("the conversation is %q", got)
 		}
 		return nil

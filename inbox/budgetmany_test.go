@@ -121,8 +121,9 @@ func TestBudgetOfManyMessagesAtEveryPoint(t *testing.T) {
 	a := thrifty("clerk", &answerModel{}, chat.Budget{Agent: chat.Limit{Cost: 100}})
 	a.Options.Batch = 20
 	s := dohosttest.Scenario{
-		Classes: []dohost.Class{deskClass(inbox.On(inbox.ForMessages[desk](&messages, a)))},
-		Places:  pointtest.Places(),
+		Classes:  []dohost.Class{deskClass(inbox.On(inbox.ForMessages[desk](&messages, a)))},
+		Places:   pointtest.Places(),
+		FullDisk: pointtest.Case(false),
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			if err := exhaust(ctx, h); err != nil {
 				return err

@@ -314,8 +314,9 @@ func TestDeadlineAtEveryPoint(t *testing.T) {
 				tools[1].Timeout = 1400 * time.Millisecond
 			}
 			s := dohosttest.Scenario{
-				Classes: []dohost.Class{deskClass(team(set, "a", "b")...)},
-				Places:  pointtest.Places(),
+				Classes:  []dohost.Class{deskClass(team(set, "a", "b")...)},
+				Places:   pointtest.Places(),
+				FullDisk: true,
 				Run: func(ctx context.Context, h *dohosttest.Host) error {
 					soon := time.Now().Add(500 * time.Millisecond)
 					err := askOnce(ctx, h, researcher, inbox.Message{ID: "2", To: "b", Content: "v", Deadline: soon}, inbox.Message{ID: "3", To: "b", Content: "w"})

@@ -51,6 +51,7 @@ func TestInboxAtEveryPoint(t *testing.T) {
 		Services: []*dohosttest.FakeService{service},
 		Reset:    func() { m.took() },
 		Places:   pointtest.Places(),
+		FullDisk: true,
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			err := sendOnce(ctx, h, fromAda("1", "2", "3")...)
 			h.Advance(300 * time.Millisecond)
@@ -66,14 +67,15 @@ func TestInboxAtEveryPoint(t *testing.T) {
 
 // sendOnce sends messages once, however often the call is repeated.
 func sendOnce(ctx context.Context, h *dohosttest.Host, list ...inbox.Message) error {
-	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
+	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: pointtest.RetryIdempotent}, func(ctx context.Context) error {
 		return desks.Get(h, "a").Do(ctx, func(ctx context.Context, d *desk) error {
 			for _, m := range list {
 				m.To = "clerk"
-				if _, ok, err := messages.Get(ctx, d.Storage(), m.ID); ok || err != nil {
-					return err
+				_, ok, err := messages.Get(ctx, d.Storage(), m.ID)
+				if err == nil && !ok {
+					_, err = inbox.Send(ctx, d.Storage(), &messages, m)
 				}
-				if _, err := inbox.Send(ctx, d.Storage(), &messages, m); err != nil {
+				if err != nil {
 					return err
 				}
 			}

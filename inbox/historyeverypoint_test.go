@@ -23,9 +23,10 @@ func TestHistoryAtEveryPoint(t *testing.T) {
 	in := inbox.ForMessages[desk](&messages, s.agent("clerk", 3, 1))
 	questions := []string{"q1", "q2", "q3", "q4"}
 	sc := dohosttest.Scenario{
-		Classes: []dohost.Class{deskClass(inbox.On(in))},
-		Reset:   s.reset,
-		Places:  pointtest.Places(),
+		Classes:  []dohost.Class{deskClass(inbox.On(in))},
+		Reset:    s.reset,
+		Places:   pointtest.Places(),
+		FullDisk: true,
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			for _, q := range questions {
 				if err := askAndWait(ctx, h, q); err != nil {
@@ -50,11 +51,12 @@ func TestHistoryMergeAtEveryPoint(t *testing.T) {
 	}
 	questions := []string{"q1", "q2"}
 	sc := dohosttest.Scenario{
-		Classes: []dohost.Class{deskClass(inbox.On(in))},
-		Reset:   s.reset,
-		Places:  pointtest.Places(),
+		Classes:  []dohost.Class{deskClass(inbox.On(in))},
+		Reset:    s.reset,
+		Places:   pointtest.Places(),
+		FullDisk: true,
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
-			err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
+			err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: pointtest.RetryIdempotent}, func(ctx context.Context) error {
 				return desks.Get(h, "a").Do(ctx, func(ctx context.Context, d *desk) error {
 					for i, word := range words {
 						at := time.Date(1999, 1, 1, 0, 0, i, 0, time.UTC)
@@ -88,7 +90,7 @@ func TestHistoryMergeAtEveryPoint(t *testing.T) {
 
 // askAndWait sends a request once, and waits for its response.
 func askAndWait(ctx context.Context, h *dohosttest.Host, q string) error {
-	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
+	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: pointtest.RetryIdempotent}, func(ctx context.Context) error {
 		return desks.Get(h, "a").Do(ctx, func(ctx context.Context, d *desk) error {
 			stored, ok, err := messages.Get(ctx, d.Storage(), q)
 			if err == nil && !ok {

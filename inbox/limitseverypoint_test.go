@@ -41,9 +41,10 @@ func TestAgentToolLimitsAtEveryPoint(t *testing.T) {
 					}
 				}
 				s := dohosttest.Scenario{
-					Classes: []dohost.Class{deskClass(team(set, "a", "b", "c", "d", "e", "f", "g")...)},
-					Reset:   func() { clear(asked) },
-					Places:  pointtest.Places(),
+					Classes:  []dohost.Class{deskClass(team(set, "a", "b", "c", "d", "e", "f", "g")...)},
+					Reset:    func() { clear(asked) },
+					Places:   pointtest.Places(),
+					FullDisk: true,
 					Run: func(ctx context.Context, h *dohosttest.Host) error {
 						return sendOnceTo(ctx, h, inbox.Message{ID: "1", From: "ada", To: "a", Content: c.text, Request: "r1"})
 					},
@@ -75,7 +76,7 @@ func silentTool(asked map[string]inbox.Message) inbox.AgentTool {
 
 // sendOnceTo sends a message to the desk a once, however often the call is repeated.
 func sendOnceTo(ctx context.Context, h *dohosttest.Host, m inbox.Message) error {
-	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
+	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: pointtest.RetryIdempotent}, func(ctx context.Context) error {
 		return desks.Get(h, "a").Do(ctx, func(ctx context.Context, d *desk) error {
 			if _, ok, err := messages.Get(ctx, d.Storage(), m.ID); ok || err != nil {
 				return err
