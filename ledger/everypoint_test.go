@@ -17,7 +17,7 @@ import (
 
 // retry calls f like a client that does not give up.
 func retry(ctx context.Context, f func(context.Context) error) error {
-	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, f)
+	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: pointtest.RetryIdempotent}, f)
 }
 
 // pointRun pays at every point, and counts the unknown outcomes.
@@ -127,6 +127,7 @@ func testEveryPoint(t *testing.T, p ledger.Policy, more string, sample int) {
 	s := &pointRun{shop: newShop(p)}
 	s.more = more
 	dohosttest.EveryPoint(t, pointtest.Scenario(dohosttest.Scenario{
+		FullDisk:  pointtest.Case(more == ""),
 		Classes:   []dohost.Class{s.class()},
 		Services:  []*dohosttest.FakeService{&s.bank},
 		Run:       s.pay,
@@ -162,6 +163,7 @@ func TestDoTwiceAtEveryPoint(t *testing.T) {
 	s := &pointRun{shop: newShop(ledger.PolicyIdempotent)}
 	s.bank.Latency = time.Second
 	dohosttest.EveryPoint(t, pointtest.Scenario(dohosttest.Scenario{
+		FullDisk: true,
 		Classes:  []dohost.Class{s.class()},
 		Services: []*dohosttest.FakeService{&s.bank},
 		Run: func(ctx context.Context, h *dohosttest.Host) error {

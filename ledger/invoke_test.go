@@ -63,7 +63,7 @@ func TestCallOfAnotherObjectAtEveryPoint(t *testing.T) {
 		}
 		return nil
 	}
-	dohosttest.EveryPoint(t, pointtest.Scenario(dohosttest.Scenario{
+	dohosttest.EveryPoint(t, pointtest.Scenario(dohosttest.Scenario{ // without FullDisk: an error of the receiver is the answer to each repetition
 		Classes: []dohost.Class{
 			dohost.Bind(payers, func(_ context.Context, st *dohost.State) (*payer, error) { return &payer{st}, nil },
 				&dohost.Handlers[payer]{Extensions: []dohost.ClassExtension{ledger.Declare(&payment)}}),

@@ -58,6 +58,7 @@ func TestAlarmsAtEveryPoint(t *testing.T) {
 		t.Run(p.String(), func(t *testing.T) {
 			s := newShop(p)
 			dohosttest.EveryPoint(t, pointtest.Scenario(dohosttest.Scenario{
+				FullDisk: pointtest.Case(p == ledger.PolicyIdempotent),
 				Classes:  []dohost.Class{s.alarmClass()},
 				Services: []*dohosttest.FakeService{&s.bank},
 				Run: func(ctx context.Context, h *dohosttest.Host) error {
@@ -67,7 +68,9 @@ func TestAlarmsAtEveryPoint(t *testing.T) {
 							if planned || err != nil {
 								return err
 							}
-							return errors.Join(b.st.SetAlarm(ctx, time.Now()), dohost.Put(ctx, b.st.Storage(), "planned", true))
+							return dohost.Transaction(ctx, func(ctx context.Context) error {
+								return errors.Join(b.st.SetAlarm(ctx, time.Now()), dohost.Put(ctx, b.st.Storage(), "planned", true))
+							})
 						})
 					})
 				},
@@ -180,6 +183,7 @@ func (c *cashier) resolve(ctx context.Context, fiber string) error {
 func TestFiberAtMostOnceAtEveryPoint(t *testing.T) {
 	s := newShop(ledger.PolicyAtMostOnce)
 	dohosttest.EveryPoint(t, pointtest.Scenario(dohosttest.Scenario{
+		FullDisk: true,
 		Classes:  []dohost.Class{s.cashierClass()},
 		Services: []*dohosttest.FakeService{&s.bank},
 		Run: func(ctx context.Context, h *dohosttest.Host) error {

@@ -78,11 +78,13 @@ func (c *cashier) bill(ctx context.Context, row dohost.Row[bill]) error {
 	if !b.Failed {
 		return errors.Join(errors.New("the first call"), bills.Put(ctx, c.Storage(), bill{b.ID, true, b.Next}))
 	}
-	_, err := bills.Delete(ctx, c.Storage(), b.ID)
-	if b.Next != "" {
-		err = errors.Join(err, bills.Insert(ctx, c.Storage(), bill{ID: b.Next[:1], Next: b.Next[1:]}))
-	}
-	return err
+	return dohost.Transaction(ctx, func(ctx context.Context) error {
+		_, err := bills.Delete(ctx, c.Storage(), b.ID)
+		if b.Next != "" {
+			err = errors.Join(err, bills.Insert(ctx, c.Storage(), bill{ID: b.Next[:1], Next: b.Next[1:]}))
+		}
+		return err
+	})
 }
 
 func (c *cashier) pay(ctx context.Context) error {
@@ -147,7 +149,9 @@ func plan(ctx context.Context, h *dohosttest.Host, do func(context.Context, *cas
 			if planned, _, err := dohost.Get[bool](ctx, c.Storage(), "planned"); planned || err != nil {
 				return err
 			}
-			return errors.Join(do(ctx, c), dohost.Put(ctx, c.Storage(), "planned", true))
+			return dohost.Transaction(ctx, func(ctx context.Context) error {
+				return errors.Join(do(ctx, c), dohost.Put(ctx, c.Storage(), "planned", true))
+			})
 		})
 	})
 }
@@ -177,6 +181,7 @@ func (s *shop) checkEffects(ctx context.Context, h *dohosttest.Host, want int) e
 func testWork(t *testing.T, p ledger.Policy, want int, do func(context.Context, *cashier) error) {
 	s := newShop(p)
 	dohosttest.EveryPoint(t, pointtest.Scenario(dohosttest.Scenario{
+		FullDisk: pointtest.Case(p == ledger.PolicyIdempotent),
 		Classes:  []dohost.Class{s.cashierClass()},
 		Services: []*dohosttest.FakeService{&s.bank},
 		Run: func(ctx context.Context, h *dohosttest.Host) error {

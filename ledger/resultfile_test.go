@@ -130,6 +130,7 @@ func TestResultFileAtEveryPoint(t *testing.T) {
 		return nil
 	}
 	dohosttest.EveryPoint(t, pointtest.Scenario(dohosttest.Scenario{
+		FullDisk:  true,
 		Classes:   []dohost.Class{s.class()},
 		Services:  []*dohosttest.FakeService{&s.bank},
 		Run:       s.pay,
