@@ -118,7 +118,8 @@ func TestWorkersAtEveryPoint(t *testing.T) {
 	const posted = 2
 	l := &pointLog{}
 	s := dohosttest.Scenario{
-		Classes: []dohost.Class{Class(nil)}, Reset: l.reset, Places: pointtest.Places(), SettleTime: time.Minute,
+		FullDisk: true,
+		Classes:  []dohost.Class{Class(nil)}, Reset: l.reset, Places: pointtest.Places(), SettleTime: time.Minute,
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			_, err := retryCall(ctx, h, declare, Declare{Role: "a"})
 			for i := range posted {
@@ -144,7 +145,8 @@ func TestPostsRequestOneRestartAtEveryPoint(t *testing.T) {
 	var mu sync.Mutex
 	var takers []string
 	s := dohosttest.Scenario{
-		Classes: []dohost.Class{Class(nil)}, Places: pointtest.Places(), SettleTime: time.Minute,
+		FullDisk: true,
+		Classes:  []dohost.Class{Class(nil)}, Places: pointtest.Places(), SettleTime: time.Minute,
 		Reset: func() { takers = nil },
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			_, err := retryCall(ctx, h, declare, Declare{"a", true})
@@ -202,7 +204,8 @@ func TestSweepAtEveryPoint(t *testing.T) {
 	options := &Options{Beat: 5 * time.Second, TTL: 10 * time.Second, Sweep: 12 * time.Second, Lease: 10 * time.Second, Acknowledged: 5 * time.Second, Keep: 2 * time.Minute}
 	var hold Hold
 	s := dohosttest.Scenario{
-		Classes: []dohost.Class{Class(options)}, Places: pointtest.Places(), SettleTime: 20 * time.Second,
+		FullDisk: true,
+		Classes:  []dohost.Class{Class(options)}, Places: pointtest.Places(), SettleTime: 20 * time.Second,
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			_, err := retryCall(ctx, h, declare, Declare{"a", true})
 			_, err2 := retryCall(ctx, h, declare, Declare{"dead", true})

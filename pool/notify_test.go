@@ -359,7 +359,8 @@ func TestCancel(t *testing.T) {
 func TestNotifyAtEveryPoint(t *testing.T) {
 	l := &pointLog{}
 	s := dohosttest.Scenario{
-		Classes: []dohost.Class{Class(nil), bossClass()}, Reset: l.reset, Places: pointtest.Places(), SettleTime: 3 * time.Minute,
+		FullDisk: true,
+		Classes:  []dohost.Class{Class(nil), bossClass()}, Reset: l.reset, Places: pointtest.Places(), SettleTime: 3 * time.Minute,
 		Run: func(ctx context.Context, h *dohosttest.Host) (err error) {
 			for i := range 2 {
 				n := NewTask{Role: "a", Key: fmt.Sprint(i), CreateRole: true, Notify: &Notify{dohost.ID{Class: "boss", Name: "b"}, ended}}

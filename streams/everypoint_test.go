@@ -127,7 +127,8 @@ func TestStreamAtEveryPoint(t *testing.T) {
 	}
 	var readers []*pointReader
 	s := dohosttest.Scenario{
-		Classes: Classes(nil),
+		FullDisk: true,
+		Classes:  Classes(nil),
 		Reset: func() {
 			readers = nil
 			for _, live := range []string{"", livePoll, liveEvents} {

@@ -277,12 +277,13 @@ func TestFeedAtEveryPoint(t *testing.T) {
 	b, class := boardsWith(0, &FeedOptions{LongPoll: 300 * time.Millisecond})
 	var c *feedClient
 	dohosttest.EveryPoint(t, pointtest.Scenario(dohosttest.Scenario{
-		Classes: []dohost.Class{class},
-		Reset:   func() { c = &feedClient{} },
+		FullDisk: true,
+		Classes:  []dohost.Class{class},
+		Reset:    func() { c = &feedClient{} },
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			writer := h.Client(func(ctx context.Context) error {
 				for n := range 4 {
-					err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
+					err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: pointtest.RetryIdempotent}, func(ctx context.Context) error {
 						return boards.Get(h, "a").Do(ctx, func(ctx context.Context, o *board) error {
 							_, err := b.tasks.Delete(ctx, o.store, fmt.Sprint("t", n-2))
 							return errors.Join(err, b.tasks.Put(ctx, o.store, task{ID: fmt.Sprint("t", n), N: n}),

@@ -245,7 +245,8 @@ func subscriptionScenario(classes []dohost.Class, w *pointWorker, config string,
 	var created bool
 	var p pointProducers
 	return dohosttest.Scenario{
-		Classes: classes,
+		FullDisk: true,
+		Classes:  classes,
 		Reset: func() {
 			created = false
 			w.sent.Store(0)

@@ -39,7 +39,8 @@ func pointScenario(unkind bool) dohosttest.Scenario {
 		return nil
 	}
 	return dohosttest.Scenario{
-		Classes: []dohost.Class{consumer.Class(s), ticketClass()},
+		FullDisk: true,
+		Classes:  []dohost.Class{consumer.Class(s), ticketClass()},
 		Reset: func() {
 			f = newFakeServer()
 			server.fake = f
