@@ -94,7 +94,7 @@ func (p *invokePoints) check(ctx context.Context, h *dohosttest.Host) error {
 func TestCallsWithIDsAtEveryPoint(t *testing.T) {
 	p := &invokePoints{}
 	interrupted := 0
-	s := dohosttest.Scenario{
+	s := dohosttest.Scenario{ // without FullDisk: the error of a method is the answer to its call, also to each repetition
 		Classes: []dohost.Class{accountClass()},
 		Reset:   func() { *p = invokePoints{map[string]int{}, map[string]bool{}} },
 		Run:     p.run,

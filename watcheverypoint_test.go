@@ -46,7 +46,7 @@ func (w *watchPoints) write(ctx context.Context, s *dohost.Storage, n, try int) 
 func (w *watchPoints) writeAll(ctx context.Context, h *dohosttest.Host) error {
 	tries := 0
 	for n := 1; n <= pointWrites; n++ {
-		err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
+		err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: pointtest.RetryIdempotent}, func(ctx context.Context) error {
 			tries++
 			try := tries
 			return shops.Get(h, "x").Do(ctx, func(ctx context.Context, s *shop) error { return w.write(ctx, s.store, n, try) })
@@ -60,7 +60,7 @@ func (w *watchPoints) writeAll(ctx context.Context, h *dohosttest.Host) error {
 
 // follow watches until it has seen all writes. After the end of an incarnation it continues at its position.
 func (w *watchPoints) follow(ctx context.Context, h *dohosttest.Host, p *pointWatch) error {
-	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
+	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: pointtest.RetryIdempotent}, func(ctx context.Context) error {
 		return shops.Get(h, "x").Do(ctx, func(ctx context.Context, s *shop) error {
 			for d, err := range w.items.Watch(ctx, s.store, p.q, &dohost.WatchOptions{After: p.at}) {
 				if err != nil {
@@ -118,6 +118,7 @@ func (w *watchPoints) check(ctx context.Context, h *dohosttest.Host) error {
 func TestWatchAtEveryPoint(t *testing.T) {
 	w := &watchPoints{items: itemsWith(0)}
 	s := dohosttest.Scenario{
+		FullDisk: true,
 		Classes: []dohost.Class{dohost.Bind(shops, func(_ context.Context, st *dohost.State) (*shop, error) {
 			return &shop{st.Storage()}, nil
 		}, nil)},
