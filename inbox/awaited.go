@@ -79,7 +79,7 @@ func finishWritten(ctx context.Context, of Ref, w *dohost.RowWrite) error {
 			return err
 		}
 		for _, row := range rows {
-			if err := finishRequest(ctx, of, row.Value); err != nil {
+			if err := finishRequest(ctx, of, row.Value, true); err != nil {
 				return err
 			}
 		}
@@ -87,13 +87,13 @@ func finishWritten(ctx context.Context, of Ref, w *dohost.RowWrite) error {
 	if leftInbox(w) == "" {
 		return nil
 	}
-	return errors.Join(finishRequestID(ctx, of, w.Collection, w.Key), forgetAsked(ctx, of.Storage(), w.Collection, w.Key))
+	return errors.Join(finishRequestID(ctx, of, w.Collection, w.Key, !w.Deleted), forgetAsked(ctx, of.Storage(), w.Collection, w.Key))
 }
 
 // finishParked notices that messages were parked.
 func finishParked(ctx context.Context, of agent.Handle, collection string, keys []string) error {
 	for _, key := range keys {
-		if err := finishRequestID(ctx, of, collection, key); err != nil {
+		if err := finishRequestID(ctx, of, collection, key, false); err != nil {
 			return err
 		}
 	}
@@ -123,16 +123,17 @@ func waitedFor(places iter.Seq2[dohost.Key, dohost.Cursor]) dohost.Key {
 }
 
 // finishRequestID is finishRequest for the request with an id, if a cycle waits for it.
-func finishRequestID(ctx context.Context, of Ref, collection, id string) error {
+func finishRequestID(ctx context.Context, of Ref, collection, id string, needsSpace bool) error {
 	row, ok, err := awaited.Get(ctx, of.Storage(), awaitedKey(collection, id))
 	if err != nil || !ok {
 		return err
 	}
-	return finishRequest(ctx, of, row.Value)
+	return finishRequest(ctx, of, row.Value, needsSpace)
 }
 
-// finishRequest deletes the row of a request that has an outcome, and wakes the cycle that waits for it.
-func finishRequest(ctx context.Context, of Ref, r awaitedRow) error {
+// finishRequest deletes the row of a request that has an outcome, and wakes the cycle that waits for it. With needsSpace the outcome is a write that
+// a full disk refuses anyway, and so does the wake-up. A deletion needs no space: then the wake-up is lost, and the caller looks again itself.
+func finishRequest(ctx context.Context, of Ref, r awaitedRow, needsSpace bool) error {
 	if _, err := awaited.Delete(ctx, of.Storage(), awaitedKey(r.Collection, r.ID)); err != nil {
 		return err
 	}
@@ -140,7 +141,7 @@ func finishRequest(ctx context.Context, of Ref, r awaitedRow) error {
 		return of.Rows().Wake(ctx, r.Waiter.Call)
 	}
 	_, err := agent.StartFiber(ctx, of, wakeKind, r.Waiter, nil)
-	if errors.Is(err, dohost.ErrOverloaded) || errors.Is(err, dohost.ErrNoSpace) { // no reason to lose the outcome: the caller looks again itself
+	if errors.Is(err, dohost.ErrOverloaded) || errors.Is(err, dohost.ErrNoSpace) && !needsSpace { // no reason to lose the outcome
 		return nil
 	}
 	return err
