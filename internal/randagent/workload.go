@@ -33,7 +33,7 @@ func (k ActKind) GoString() string { return "randagent." + string(k) }
 
 // Programs are the random programs of this package, for its tests.
 var Programs = randtest.Programs[Workload]{
-	Draw: drawWorkload, DrawFew: drawFew, FirstFew: firstFew, Scenario: Scenario, Shorter: Shorter, Chance: 0.008,
+	Name: "agent", Draw: drawWorkload, DrawFew: drawFew, FirstFew: firstFew, Scenario: Scenario, Shorter: Shorter, Chance: 0.008,
 }
 
 // firstFew is a seed whose programs insert rows that are work, and whose points take a second.

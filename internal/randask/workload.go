@@ -33,7 +33,7 @@ func (k ActKind) GoString() string { return "randask." + string(k) }
 
 // Programs are the random programs of this package, for its tests.
 var Programs = randtest.Programs[Workload]{
-	Draw: drawWorkload, DrawFew: drawFew, FirstFew: firstFew, Scenario: Scenario, Shorter: Shorter, Chance: 0.004,
+	Name: "ask", Draw: drawWorkload, DrawFew: drawFew, FirstFew: firstFew, Scenario: Scenario, Shorter: Shorter, Chance: 0.004,
 }
 
 // firstFew is a seed whose agents ask each other, and whose points take less than a second.

@@ -20,7 +20,7 @@ type Workload struct {
 
 // Programs are the random programs of this package, for its tests.
 var Programs = randtest.Programs[Workload]{
-	Draw: drawWorkload, DrawFew: func(r *rand.Rand) Workload { return DrawFew(r, 1) }, Scenario: Scenario, Shorter: Shorter, Chance: 0.006,
+	Name: "chat", Draw: drawWorkload, DrawFew: func(r *rand.Rand) Workload { return DrawFew(r, 1) }, Scenario: Scenario, Shorter: Shorter, Chance: 0.006,
 }
 
 // drawWorkload draws the work of a simulation.

@@ -34,7 +34,7 @@ func (k ActKind) GoString() string { return "randinbox." + string(k) }
 
 // Programs are the random programs of this package, for its tests.
 var Programs = randtest.Programs[Workload]{
-	Draw: drawWorkload, DrawFew: drawFew, FirstFew: firstFew, Scenario: Scenario, Shorter: Shorter, Chance: 0.003,
+	Name: "inbox", Draw: drawWorkload, DrawFew: drawFew, FirstFew: firstFew, Scenario: Scenario, Shorter: Shorter, Chance: 0.003,
 }
 
 // firstFew is a seed whose programs send messages that are answered, and whose points take less than a second.

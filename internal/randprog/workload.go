@@ -34,7 +34,7 @@ const (
 func (k ActKind) GoString() string { return "randprog." + string(k) }
 
 // Programs are the random programs of this package, for its tests.
-var Programs = randtest.Programs[Workload]{Draw: drawWorkload, DrawFew: drawFew, Scenario: Scenario, Shorter: Shorter}
+var Programs = randtest.Programs[Workload]{Name: "prog", Draw: drawWorkload, DrawFew: drawFew, Scenario: Scenario, Shorter: Shorter}
 
 var actKinds = []ActKind{ActCall, ActHTTP, ActConnect, ActMessage, ActMessage, ActLeave, ActFill, ActBackup}
 

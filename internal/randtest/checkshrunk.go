@@ -29,7 +29,7 @@ func CheckSimulationShrinks[W any](t *testing.T, p Programs[W], faults float64, 
 }
 
 // CheckShrunk checks the shortest work of a failure, which a fault of the model causes in programs: it fails in the same way when it is
-// replayed, its source is that of testdata/NAME.golden, and it compiles at the end of a test file of the package.
+// replayed, its source is that of testdata/NAME.golden, and it compiles at the end of a test file of this package.
 func CheckShrunk[W any](t *testing.T, programs Programs[W], s Shrunk[W], name, file string) {
 	t.Helper()
 	at, err := json.Marshal(s.Work)
@@ -45,7 +45,7 @@ func CheckShrunk[W any](t *testing.T, programs Programs[W], s Shrunk[W], name, f
 	if again, _ := dohosttest.Explore(t, scenario); len(again) == 0 || !errors.Is(again[0], s.Failure.Unwrap()) {
 		t.Errorf("the replay fails with %v; want: %v", again, s.Failure)
 	}
-	source := Source(s.Failure.Replay(), w)
+	source := Source(programs.Name, s.Failure.Replay(), w)
 	golden := filepath.Join("testdata", name+".golden")
 	if want, err := os.ReadFile(golden); err != nil || source != string(want) {
 		t.Errorf("%s differs (%v):\n%s", golden, err, s)

@@ -11,9 +11,11 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// Programs are the random programs of a package. W is the work of a run: a value with exported fields only, which has the
+// Programs are the random programs of a package, a generator. W is the work of a run: a value with exported fields only, which has the
 // acts of some callers, their programs, and faults of the host.
 type Programs[W any] struct {
+	// Name is the name of the generator: the variable with its tests is NAMETests, in NAME_test.go.
+	Name string
 	// Draw draws the work of a simulation, with faults of this probability before each act.
 	Draw func(r *rand.Rand, faults float64) W
 	// DrawFew draws a little work, for runs that end at every point.
@@ -32,6 +34,7 @@ type Programs[W any] struct {
 type Shrunk[W any] struct {
 	Work    W
 	Failure *dohosttest.Failure
+	name    string // of the programs
 	test    string
 }
 
@@ -43,13 +46,13 @@ func (p Programs[W]) Shrink(t *testing.T, f *dohosttest.Failure, w W) Shrunk[W] 
 		return s
 	}, p.Shorter)
 	test, _, _ := strings.Cut(t.Name(), "/")
-	return Shrunk[W]{w, f, test}
+	return Shrunk[W]{w, f, p.Name, test}
 }
 
 // String returns the failure, a line that replays it, and the source of a test that does the same.
 func (s Shrunk[W]) String() string {
-	return fmt.Sprintf("The shortest program that fails in this way: %s\nreplay: %s\nThe same as a test:\n\n%s",
-		s.Failure.Text(), s.Line(), Source(s.Failure.Replay(), s.Work))
+	return fmt.Sprintf("The shortest program that fails in this way: %s\nreplay: %s\nThe same as a test, for %s_test.go:\n\n%s",
+		s.Failure.Text(), s.Line(), s.name, Source(s.name, s.Failure.Replay(), s.Work))
 }
 
 // Line returns a command that replays the failure.

@@ -12,10 +12,10 @@ import (
 // maxList is the length of a list that Source prints in one line.
 const maxList = 100
 
-// Source returns a test that does a run again, for the test file of the package: the list of its tests is the variable
-// "tests".
-func Source(replay string, work any) string {
-	text := fmt.Sprintf("func TestShrunkProgram(t *testing.T) {\n\ttests.Replay(t, %q, %s)\n}\n", replay, literal(reflect.ValueOf(work), true, maxList))
+// Source returns a test that does a run again, for the test file of the programs with this name: the variable with their tests is
+// NAMETests.
+func Source(name, replay string, work any) string {
+	text := fmt.Sprintf("func TestShrunkProgram(t *testing.T) {\n\t%sTests.Replay(t, %q, %s)\n}\n", name, replay, literal(reflect.ValueOf(work), true, maxList))
 	formatted, err := format.Source([]byte(text))
 	if err != nil {
 		return text + "// " + err.Error() + "\n"

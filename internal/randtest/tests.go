@@ -1,6 +1,7 @@
 package randtest
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -16,28 +17,38 @@ import (
 // faults is the usual probability of a fault of the host.
 const faults = 0.05
 
-// Tests are the tests of a package with random programs. Its flags change their extent; builds with the race detector
-// bound it.
-//
-// If a run fails, Shrink shortens its work. The test prints a line that replays the shortest work, and a test that
-// does so, for the test file of the package.
-type Tests[W any] struct {
-	Programs[W]
+// Flags are the flags of all tests with random programs. They change the extent of the tests.
+type Flags struct {
 	runs       *int
 	first      *uint64
 	everywhere *int
 	replay     *string
 }
 
-// NewTests registers the flags: by default there are so many simulations, and so many programs that end at every point.
-func NewTests[W any](p Programs[W], runs, everywhere int) Tests[W] {
-	return Tests[W]{
-		Programs:   p,
-		runs:       flag.Int("programs", runs, "simulations of random programs"),
+// NewFlags registers the flags.
+func NewFlags() Flags {
+	return Flags{
+		runs:       flag.Int("programs", 0, "simulations of random programs; 0: the generator's own number"),
 		first:      flag.Uint64("programs-first", 1, "the seed of the first of them"),
-		everywhere: flag.Int("programs-everywhere", everywhere, "random programs that end at every point"),
-		replay:     flag.String("programs-replay", "", "the work of one run: the value is in the replay line of a failure"),
+		everywhere: flag.Int("programs-everywhere", 0, "random programs that end at every point; 0: the generator's own number"),
+		replay:     flag.String("programs-replay", "", "the work of one run, for the test that -run names: both are in the replay line of a failure"),
 	}
+}
+
+// Tests are the tests of a generator of random programs. Builds with the race detector bound their extent.
+//
+// If a run fails, Shrink shortens its work. The test prints a line that replays the shortest work, and a test that
+// does so, for the test file of the generator.
+type Tests[W any] struct {
+	Programs[W]
+	flags            Flags
+	runs, everywhere int
+}
+
+// NewTests returns the tests of a generator. Unless a flag is set, there are so many simulations, and so many programs that end at every
+// point. The flags must have been registered before, and are read by the tests.
+func NewTests[W any](flags Flags, p Programs[W], runs, everywhere int) Tests[W] {
+	return Tests[W]{p, flags, runs, everywhere}
 }
 
 // Simulate runs random programs under random endings, at most raceRuns simulations with the race detector.
@@ -45,12 +56,12 @@ func (o Tests[W]) Simulate(t *testing.T, raceRuns int) {
 	if o.replayed(t) {
 		return
 	}
-	runs, begun := *o.runs, time.Now()
+	runs, begun := cmp.Or(*o.flags.runs, o.runs), time.Now()
 	if invariants.Enabled {
 		runs = min(runs, raceRuns)
 	}
 	steps, endings := 0, 0
-	for seed := *o.first; seed < *o.first+uint64(runs); seed++ {
+	for seed := *o.flags.first; seed < *o.flags.first+uint64(runs); seed++ {
 		w, s, report := o.simulation(seed, faults)
 		done, err := s.Try(t, seed)
 		if f, ok := errors.AsType[*dohosttest.Failure](err); ok {
@@ -61,7 +72,7 @@ func (o Tests[W]) Simulate(t *testing.T, raceRuns int) {
 		}
 		steps, endings = steps+report.Steps(), endings+done.Endings
 	}
-	t.Logf("%d simulations from seed %d, %d instructions compared, %d interruptions; %v", runs, *o.first, steps, endings, time.Since(begun).Round(time.Millisecond))
+	t.Logf("%d simulations from seed %d, %d instructions compared, %d interruptions; %v", runs, *o.flags.first, steps, endings, time.Since(begun).Round(time.Millisecond))
 	if steps < 20*runs {
 		t.Error("hardly any instruction was compared")
 	}
@@ -82,7 +93,7 @@ func (o Tests[W]) EveryPoint(t *testing.T) {
 	if o.replayed(t) {
 		return
 	}
-	seeds := *o.everywhere
+	seeds := cmp.Or(*o.flags.everywhere, o.everywhere)
 	if invariants.Enabled {
 		seeds = 1
 	}
@@ -106,11 +117,15 @@ func (o Tests[W]) EveryPoint(t *testing.T) {
 
 // replayed does the run of the flag, if there is one.
 func (o Tests[W]) replayed(t *testing.T) bool {
-	if *o.replay == "" {
+	if *o.flags.replay == "" {
 		return false
 	}
+	// JSON decodes the work of one generator as the work of another.
+	if run, want := flag.Lookup("test.run").Value.String(), "^"+t.Name()+"$"; run != want {
+		t.Fatalf("-programs-replay needs the -run of its replay line: have %q, this test is %q", run, want)
+	}
 	var w W
-	if err := json.Unmarshal([]byte(*o.replay), &w); err != nil {
+	if err := json.Unmarshal([]byte(*o.flags.replay), &w); err != nil {
 		t.Fatalf("-programs-replay: %v", err)
 	}
 	s, _ := o.Scenario(w)
@@ -132,11 +147,11 @@ func (o Tests[W]) Replay(t *testing.T, replay string, w W) {
 // scheduler of Go orders goroutines differently. Repeat does one simulation for each five runs of Simulate, at least
 // 3 and at most 20.
 func (o Tests[W]) Repeat(t *testing.T) {
-	seeds := uint64(min(20, max(3, *o.runs/5)))
+	seeds := uint64(min(20, max(3, cmp.Or(*o.flags.runs, o.runs)/5)))
 	if invariants.Enabled {
 		seeds = 3
 	}
-	for seed := *o.first; seed < *o.first+seeds; seed++ {
+	for seed := *o.flags.first; seed < *o.flags.first+seeds; seed++ {
 		var stats [2]dohosttest.RunStats
 		for i := range stats {
 			_, s, _ := o.simulation(seed, 0.5)
@@ -149,5 +164,5 @@ func (o Tests[W]) Repeat(t *testing.T) {
 			t.Errorf("seed %d: the first run has %+v, the second %+v", seed, stats[0], stats[1])
 		}
 	}
-	t.Logf("%d simulations from seed %d, each twice", seeds, *o.first)
+	t.Logf("%d simulations from seed %d, each twice", seeds, *o.flags.first)
 }

@@ -33,7 +33,7 @@ const (
 func (k ActKind) GoString() string { return "randwatch." + string(k) }
 
 // Programs are the random programs of this package, for its tests.
-var Programs = randtest.Programs[Workload]{Draw: drawWorkload, DrawFew: drawFew, FirstFew: firstFew, Scenario: Scenario, Shorter: Shorter, Chance: 0.02}
+var Programs = randtest.Programs[Workload]{Name: "watch", Draw: drawWorkload, DrawFew: drawFew, FirstFew: firstFew, Scenario: Scenario, Shorter: Shorter, Chance: 0.02}
 
 // firstFew is a seed whose program changes notes that are watched, and whose points take less than a second.
 const firstFew = 7

@@ -1,4 +1,4 @@
-package randprog_test
+package randtest_test
 
 import (
 	"math/rand/v2"
@@ -8,6 +8,14 @@ import (
 	"github.com/dohost/dohost/internal/randprog"
 	"github.com/dohost/dohost/internal/randtest"
 )
+
+var progTests = randtest.NewTests(flags, randprog.Programs, 30, 1)
+
+func TestProgProgramsSimulated(t *testing.T) { progTests.Simulate(t, 20) }
+
+func TestProgProgramsAreRepeatable(t *testing.T) { progTests.Repeat(t) }
+
+func TestProgProgramsAtEveryPoint(t *testing.T) { progTests.EveryPoint(t) }
 
 // wrongAnswer is a fault of the model, which expects another result of an instruction.
 func wrongAnswer(op randprog.Op, incarnation int) randtest.Programs[randprog.Workload] {
@@ -19,8 +27,8 @@ func wrongAnswer(op randprog.Op, incarnation int) randtest.Programs[randprog.Wor
 	})
 }
 
-// TestFailureShrinksToAnInstruction has a fault that needs one instruction, in the first incarnation, or in the second one.
-func TestFailureShrinksToAnInstruction(t *testing.T) {
+// TestProgFailureShrinksToAnInstruction has a fault that needs one instruction, in the first incarnation, or in the second one.
+func TestProgFailureShrinksToAnInstruction(t *testing.T) {
 	for name, incarnation := range map[string]int{"put": 1, "recovered": 2} {
 		t.Run(name, func(t *testing.T) {
 			p := wrongAnswer(randprog.Put, incarnation)
@@ -30,11 +38,11 @@ func TestFailureShrinksToAnInstruction(t *testing.T) {
 			if len(failures) == 0 {
 				t.Fatalf("%v does not fail", randtest.Literal(w))
 			}
-			randtest.CheckShrunk(t, p, p.Shrink(t, failures[0], w), name, "randprog_test.go")
+			randtest.CheckShrunk(t, p, p.Shrink(t, failures[0], w), "prog/"+name, "prog_test.go")
 		})
 	}
 }
 
-func TestSimulationThatFailsShrinksToAnInstruction(t *testing.T) {
-	randtest.CheckSimulationShrinks(t, wrongAnswer(randprog.Add, 2), 0.05, "simulation", "randprog_test.go")
+func TestProgSimulationThatFailsShrinksToAnInstruction(t *testing.T) {
+	randtest.CheckSimulationShrinks(t, wrongAnswer(randprog.Add, 2), 0.05, "prog/simulation", "prog_test.go")
 }

@@ -1,7 +1,6 @@
-package randinbox_test
+package randtest_test
 
 import (
-	"flag"
 	"testing"
 
 	"github.com/dohost/dohost/dohosttest"
@@ -9,28 +8,17 @@ import (
 	"github.com/dohost/dohost/internal/randtest"
 )
 
-var (
-	tests  = randtest.NewTests(randinbox.Programs, 3, 1)
-	sample = flag.Int("sample", 5, "runs of a program that ends at every point: 0: at all of them")
-)
+var inboxTests = randtest.NewTests(flags, randinbox.Programs, 3, 1)
 
-func TestProgramsSimulated(t *testing.T) { tests.Simulate(t, 3) }
+func TestInboxProgramsSimulated(t *testing.T) { inboxTests.Simulate(t, 3) }
 
-func TestProgramsAtEveryPoint(t *testing.T) {
-	few := tests
-	few.Scenario = func(work randinbox.Workload) (dohosttest.Scenario, *randtest.Report) {
-		s, report := randinbox.Scenario(work)
-		s.Sample = *sample
-		return s, report
-	}
-	few.EveryPoint(t)
-}
+func TestInboxProgramsAtEveryPoint(t *testing.T) { sampled(inboxTests, 5).EveryPoint(t) }
 
-func TestProgramsAreRepeatable(t *testing.T) { tests.Repeat(t) }
+func TestInboxProgramsAreRepeatable(t *testing.T) { inboxTests.Repeat(t) }
 
-// TestWatchWhileACyclePanics has a watch of the messages while a cycle panics after writes. The panic wakes the watch, and then ends the
+// TestInboxWatchWhileACyclePanics has a watch of the messages while a cycle panics after writes. The panic wakes the watch, and then ends the
 // incarnation: two runs without endings are the same.
-func TestWatchWhileACyclePanics(t *testing.T) {
+func TestInboxWatchWhileACyclePanics(t *testing.T) {
 	s, _ := randinbox.Scenario(randinbox.Workload{Callers: [][]randinbox.Act{
 		{{Kind: randinbox.ActCall, Program: randinbox.Program{ID: 11, Code: []randinbox.Instr{
 			{Op: randinbox.Send, K: 5, N: 64},
