@@ -139,7 +139,7 @@ func (x *execution) step(ctx context.Context, name string, in Instr) error {
 		if x.w.Compared(); changes[in.Op] {
 			_, err = x.load(ctx)
 		}
-		if x.w.fault != nil && x.w.fault(x.incarnation, in) {
+		if x.w.Fault != nil && x.w.Fault(x.incarnation, in) {
 			x.w.Faultf("%s: %s is not as expected", x.name, randtest.Literal(in))
 		}
 	}

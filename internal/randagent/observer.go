@@ -10,8 +10,8 @@ import (
 type Observer struct {
 	randtest.StoredReport
 
-	// fault, if set, reports whether the model is wrong about an instruction: for tests of the shrinking.
-	fault func(incarnation int, in Instr) bool
+	// Fault, if set, reports whether the model is wrong about an instruction: for tests of the shrinking.
+	Fault func(incarnation int, in Instr) bool
 
 	mu          sync.Mutex
 	active      map[string]int // the incarnation of the call of each fiber and callback that runs

@@ -13,11 +13,11 @@ import (
 
 // Scenario returns a scenario that does the work of a run, and its report.
 func Scenario(work Workload) (dohosttest.Scenario, *randtest.Report) {
-	w := NewObserver()
-	return w.scenario(work), &w.Report
+	return NewObserver().Scenario(work)
 }
 
-func (w *Observer) scenario(work Workload) dohosttest.Scenario {
+// Scenario returns a scenario that does the work of a run with this observer, and its report.
+func (w *Observer) Scenario(work Workload) (dohosttest.Scenario, *randtest.Report) {
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{Class(w), ChildClass(w)},
 		Options: dohost.Options{Listener: w.Listener()},
@@ -25,7 +25,7 @@ func (w *Observer) scenario(work Workload) dohosttest.Scenario {
 		Run:     work.Run(w.act),
 		Places:  randtest.Places(),
 		Check:   func(ctx context.Context, h *dohosttest.Host) error { return w.Check(ctx, h) },
-	}
+	}, &w.Report
 }
 
 // Send makes the agent execute a program. It returns the faults of the run, and no errors of the call.

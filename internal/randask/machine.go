@@ -23,7 +23,7 @@ func (o *office) run(ctx context.Context, p Program) (end int, err error) {
 // step executes an instruction.
 func (o *office) step(ctx context.Context, name string, in Instr) error {
 	defer o.w.Compared()
-	if o.w.fault != nil && o.w.fault(o.incarnation, in) {
+	if o.w.Fault != nil && o.w.Fault(o.incarnation, in) {
 		o.w.Faultf("%s: %s is not as expected", name, randtest.Literal(in))
 	}
 	switch in.Op {

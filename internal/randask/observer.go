@@ -19,8 +19,8 @@ import (
 type Observer struct {
 	randtest.StoredReport
 
-	// fault, if set, reports whether the model is wrong about an instruction: for tests of the shrinking.
-	fault func(incarnation int, in Instr) bool
+	// Fault, if set, reports whether the model is wrong about an instruction: for tests of the shrinking.
+	Fault func(incarnation int, in Instr) bool
 
 	mu           sync.Mutex
 	tasks        int                        // that programs have sent
@@ -200,11 +200,11 @@ func (w *Observer) Listener() dohost.Listener {
 
 // Scenario returns a scenario that does the work of a run, and its report.
 func Scenario(work Workload) (dohosttest.Scenario, *randtest.Report) {
-	w := NewObserver()
-	return w.scenario(work), &w.Report
+	return NewObserver().Scenario(work)
 }
 
-func (w *Observer) scenario(work Workload) dohosttest.Scenario {
+// Scenario returns a scenario that does the work of a run with this observer, and its report.
+func (w *Observer) Scenario(work Workload) (dohosttest.Scenario, *randtest.Report) {
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{Class(w)},
 		Options: dohost.Options{Listener: w.Listener()},
@@ -213,7 +213,7 @@ func (w *Observer) scenario(work Workload) dohosttest.Scenario {
 		Run:     work.Run(w.act),
 		Places:  randtest.Places(),
 		Check:   func(ctx context.Context, h *dohosttest.Host) error { return w.Check(ctx, h) },
-	}
+	}, &w.Report
 }
 
 // Send makes an object execute a program. It returns the faults of the run, and no errors of the call.

@@ -51,7 +51,7 @@ func (f *Features) Missing() (names []string) {
 // Scenario is [Scenario], and counts the features of its programs.
 func (f *Features) Scenario(work Workload) (dohosttest.Scenario, *randtest.Report) {
 	w := NewObserver()
-	s := w.scenario(work)
+	s, report := w.Scenario(work)
 	reset := s.Reset
 	s.Reset = func() {
 		f.count()
@@ -59,7 +59,7 @@ func (f *Features) Scenario(work Workload) (dohosttest.Scenario, *randtest.Repor
 		f.begun++
 		reset()
 	}
-	return s, &w.Report
+	return s, report
 }
 
 // count counts the features of a program.

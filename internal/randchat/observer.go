@@ -18,8 +18,8 @@ type Observer struct {
 	policy  chat.Policy
 	budget  Budget
 	guarded bool
-	// fault, if set, reports whether the model is wrong about an instruction: for tests of the shrinking.
-	fault func(incarnation int, in Instr) bool
+	// Fault, if set, reports whether the model is wrong about an instruction: for tests of the shrinking.
+	Fault func(incarnation int, in Instr) bool
 
 	mu           sync.Mutex
 	now          int // counts the sent and the received frames
@@ -160,7 +160,7 @@ func (w *Observer) replacing(q *request, until int) (e request, ok bool) {
 func (w *Observer) faulty(in Instr) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.fault != nil && w.fault(w.incarnations, in)
+	return w.Fault != nil && w.Fault(w.incarnations, in)
 }
 
 // wake begins an incarnation, and returns its number.

@@ -12,11 +12,11 @@ import (
 
 // Scenario returns a scenario that does the work of a run, and its report.
 func Scenario(work Workload) (dohosttest.Scenario, *randtest.Report) {
-	w := NewObserver()
-	return w.scenario(work), &w.Report
+	return NewObserver().Scenario(work)
 }
 
-func (w *Observer) scenario(work Workload) dohosttest.Scenario {
+// Scenario returns a scenario that does the work of a run with this observer, and its report.
+func (w *Observer) Scenario(work Workload) (dohosttest.Scenario, *randtest.Report) {
 	w.noEnds, w.budget, w.guarded, w.policy = work.NoEnds, work.Budget, work.Guarded, cmp.Or(work.Policy, chat.PolicyQueue)
 	return dohosttest.Scenario{
 		Classes: Classes(w),
@@ -24,7 +24,7 @@ func (w *Observer) scenario(work Workload) dohosttest.Scenario {
 		Places:  randtest.Places(),
 		Run:     randtest.Run(work.Callers, work.Faults, func(in Instr) int { return in.At }, w.Execute),
 		Check:   func(ctx context.Context, h *dohosttest.Host) error { return w.Check(ctx, h) },
-	}
+	}, &w.Report
 }
 
 // Execute executes an instruction. It returns the faults of the run.

@@ -24,8 +24,8 @@ type Observer struct {
 	names   []string // of copies
 	copies  int      // that were begun
 	passive bool     // of a host on a backup: alarms do nothing
-	// expect, if set, changes the result that the model expects of an instruction: a fault for tests of the shrinking.
-	expect func(incarnation int, in Instr, want string) string
+	// Expect, if set, changes the result that the model expects of an instruction: a fault for tests of the shrinking.
+	Expect func(incarnation int, in Instr, want string) string
 }
 
 // object is an object in the model.
@@ -297,8 +297,8 @@ func (w *Observer) step(e *event, in Instr, got string, apply func(*state) strin
 	}
 	hadAlarm := e.o.cur.alarm.set && !e.o.cur.alarm.vague
 	want := apply(e.o.cur)
-	if w.expect != nil {
-		want = w.expect(e.incarnation, in, want)
+	if w.Expect != nil {
+		want = w.Expect(e.incarnation, in, want)
 	}
 	if got != want {
 		w.faultOf(e.o, "%s: %s returns %s, want %s", e.name, randtest.Literal(in), got, want)

@@ -10,11 +10,11 @@ import (
 
 // Scenario returns a scenario that does the work of a run, and its report.
 func Scenario(work Workload) (dohosttest.Scenario, *randtest.Report) {
-	w := NewObserver()
-	return w.scenario(work), &w.Report
+	return NewObserver().Scenario(work)
 }
 
-func (w *Observer) scenario(work Workload) dohosttest.Scenario {
+// Scenario returns a scenario that does the work of a run with this observer, and its report.
+func (w *Observer) Scenario(work Workload) (dohosttest.Scenario, *randtest.Report) {
 	options := dohost.Options{Listener: w.Listener()}
 	w.watch(&options)
 	return dohosttest.Scenario{
@@ -23,7 +23,7 @@ func (w *Observer) scenario(work Workload) dohosttest.Scenario {
 		Reset:   w.Reset,
 		Run:     randtest.Run(work.Callers, work.Faults, func(a Act) int { return a.At }, w.act),
 		Check:   func(ctx context.Context, h *dohosttest.Host) error { return w.Check(ctx, h) },
-	}
+	}, &w.Report
 }
 
 // Send makes an object execute a program. It returns the faults of the run, and no errors of the call.

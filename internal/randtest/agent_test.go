@@ -20,7 +20,9 @@ func TestAgentProgramsAreRepeatable(t *testing.T) { agentTests.Repeat(t) }
 func TestAgentSimulationThatFailsShrinksToAnInstruction(t *testing.T) {
 	for name, incarnation := range map[string]int{"first": 1, "recovered": 2} {
 		t.Run(name, func(t *testing.T) {
-			p := randagent.Faulty(func(n int, in randagent.Instr) bool { return in.Op == randagent.Enqueue && n >= incarnation })
+			p := faulty(randagent.Programs, randagent.NewObserver, func(w *randagent.Observer) {
+				w.Fault = func(n int, in randagent.Instr) bool { return in.Op == randagent.Enqueue && n >= incarnation }
+			})
 			p.Chance = 0.02
 			randtest.CheckSimulationShrinks(t, p, 0, "agent/"+name, "agent_test.go")
 		})

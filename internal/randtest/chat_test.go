@@ -38,7 +38,9 @@ func TestChatProgramsAreRepeatable(t *testing.T) { chatTests.Repeat(t) }
 func TestChatSimulationThatFailsShrinksToAnInstruction(t *testing.T) {
 	for name, incarnation := range map[string]int{"first": 0, "recovered": 2} {
 		t.Run(name, func(t *testing.T) {
-			p := randchat.Faulty(func(n int, in randchat.Instr) bool { return in.Op == randchat.Ask && n >= incarnation })
+			p := faulty(randchat.Programs, randchat.NewObserver, func(w *randchat.Observer) {
+				w.Fault = func(n int, in randchat.Instr) bool { return in.Op == randchat.Ask && n >= incarnation }
+			})
 			p.Chance = 0.02
 			randtest.CheckSimulationShrinks(t, p, 0, "chat/"+name, "chat_test.go")
 		})

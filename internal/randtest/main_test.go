@@ -32,3 +32,15 @@ func sampled[W any](tests randtest.Tests[W], runs int) randtest.Tests[W] {
 	}
 	return tests
 }
+
+// faulty returns programs with a model that is wrong: the function sets the fault of a new observer.
+func faulty[W any, O interface {
+	Scenario(W) (dohosttest.Scenario, *randtest.Report)
+}](p randtest.Programs[W], observer func() O, set func(O)) randtest.Programs[W] {
+	p.Scenario = func(work W) (dohosttest.Scenario, *randtest.Report) {
+		w := observer()
+		set(w)
+		return w.Scenario(work)
+	}
+	return p
+}

@@ -19,11 +19,13 @@ func TestProgProgramsAtEveryPoint(t *testing.T) { progTests.EveryPoint(t) }
 
 // wrongAnswer is a fault of the model, which expects another result of an instruction.
 func wrongAnswer(op randprog.Op, incarnation int) randtest.Programs[randprog.Workload] {
-	return randprog.Expecting(func(n int, in randprog.Instr, want string) string {
-		if in.Op == op && n >= incarnation {
-			return "another result"
+	return faulty(randprog.Programs, randprog.NewObserver, func(w *randprog.Observer) {
+		w.Expect = func(n int, in randprog.Instr, want string) string {
+			if in.Op == op && n >= incarnation {
+				return "another result"
+			}
+			return want
 		}
-		return want
 	})
 }
 
