@@ -260,6 +260,7 @@ func TestUsageOfInterruptedCallIsReported(t *testing.T) {
 			t.Errorf("%d reports before the next call", n)
 		}
 		run()
+		synctest.Wait() // reports are made on another goroutine
 		if n := interrupted.Load(); n != 1 {
 			t.Errorf("%d reports of the interrupted call", n)
 		}
