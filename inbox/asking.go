@@ -125,7 +125,10 @@ func (t *AgentTool) look(ctx context.Context, by *requester, object dohost.ID, m
 	case !known && !isTransient(err, 1):
 		reportFailure(ctx, by.ref, object, err)
 	}
-	return o, by.postponed(pause, m.Deadline, fmt.Errorf("the object %v cannot be called: %w", object, err))
+	if !full {
+		err = fmt.Errorf("the object %v cannot be called: %w", object, err)
+	}
+	return o, by.postponed(pause, m.Deadline, err)
 }
 
 // askOutside asks an agent that has no Messages, and waits for the response.

@@ -16,8 +16,8 @@ import (
 //   - The outcome of a request is a function of the rows of the asked object: a response, or a message that is expired, parked or deleted. Each run
 //     of the cycle looks at them. A wake-up carries no outcome: a lost one costs time, and one too many costs a run.
 //   - If the request has no outcome yet, the cycle stores an awaitedRow in the asked object, in the turn of its look. The batch that makes an outcome
-//     finds the row, deletes it, and wakes the caller: directly in the same object, or else by a fiber that it starts. If no fiber can be started,
-//     because the object is overloaded or the disk is full, the caller finds the outcome after askPause.
+//     finds the row, deletes it, and wakes the caller: directly in the same object, or else by a fiber that it starts. If the object
+//     is overloaded, or the outcome is a deletion on a full disk, there is no wake-up, and the caller finds the outcome after askPause.
 //   - A wake-up that comes before the end of the cycle that looked makes the repetition immediate: see agent.Rows.Wake.
 //   - The repetition is at the end of the time limit, and after askPause in any case: a writer without the inbox, or an import, may have
 //     made the outcome.
@@ -93,7 +93,7 @@ func finishWritten(ctx context.Context, of Ref, w *dohost.RowWrite) error {
 // finishParked notices that messages were parked.
 func finishParked(ctx context.Context, of agent.Handle, collection string, keys []string) error {
 	for _, key := range keys {
-		if err := finishRequestID(ctx, of, collection, key, false); err != nil {
+		if err := finishRequestID(ctx, of, collection, key, true); err != nil {
 			return err
 		}
 	}
@@ -132,16 +132,19 @@ func finishRequestID(ctx context.Context, of Ref, collection, id string, needsSp
 }
 
 // finishRequest deletes the row of a request that has an outcome, and wakes the cycle that waits for it. With needsSpace the outcome is a write that
-// a full disk refuses anyway, and so does the wake-up. A deletion needs no space: then the wake-up is lost, and the caller looks again itself.
+// a full disk refuses anyway, and the wake-up is refused with it. A deletion succeeds on a full disk: its wake-up is lost then, and the caller looks
+// again itself.
 func finishRequest(ctx context.Context, of Ref, r awaitedRow, needsSpace bool) error {
 	if _, err := awaited.Delete(ctx, of.Storage(), awaitedKey(r.Collection, r.ID)); err != nil {
 		return err
 	}
+	var err error
 	if r.Waiter.Object == of.Object().ID() {
-		return of.Rows().Wake(ctx, r.Waiter.Call)
+		err = of.Rows().Wake(ctx, r.Waiter.Call)
+	} else if _, err = agent.StartFiber(ctx, of, wakeKind, r.Waiter, nil); errors.Is(err, dohost.ErrOverloaded) {
+		return nil // no reason to lose the outcome
 	}
-	_, err := agent.StartFiber(ctx, of, wakeKind, r.Waiter, nil)
-	if errors.Is(err, dohost.ErrOverloaded) || errors.Is(err, dohost.ErrNoSpace) && !needsSpace { // no reason to lose the outcome
+	if errors.Is(err, dohost.ErrNoSpace) && !needsSpace {
 		return nil
 	}
 	return err

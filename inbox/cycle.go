@@ -90,7 +90,10 @@ func (r *runner[O, Row, Response]) cycle(ctx context.Context, g *group[Row]) (ch
 		}
 		return r.checkLeft(ctx, g)
 	})
-	if err != nil {
+	switch {
+	case errors.Is(err, dohost.ErrNoSpace): // no failure of the cycle: it is repeated, with the recorded answers of its model
+		return false, &agent.PostponeError{After: fullPause, Err: fmt.Errorf("inbox: respond: %w", err)}
+	case err != nil:
 		return false, fmt.Errorf("inbox: respond: %w", err)
 	}
 	return changed, nil

@@ -3,6 +3,7 @@ package inbox_test
 import (
 	"context"
 	"errors"
+	"iter"
 	"log/slog"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/inbox"
 	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/objectstore"
@@ -101,10 +103,12 @@ func TestAgentToolOnFullDisk(t *testing.T) {
 }
 
 // TestHistoryOnFullDisk has a disk without space for the start of a fiber, after the writes of the response. The summary is made
-// without another message.
+// without another message, and the response counts as no failure: the message is not parked.
 func TestHistoryOnFullDisk(t *testing.T) {
 	class := func(d *fillingDesk) dohost.Class {
-		in := inbox.ForMessages[desk](&messages, (&scribe{}).agent("clerk", 3, 1))
+		a := (&scribe{}).agent("clerk", 3, 1)
+		a.Options.Retry.MaxAttempts = 1
+		in := inbox.ForMessages[desk](&messages, a)
 		return deskClass(inbox.On(in), d.whenWritten("msg_", 2))
 	}
 	runFilling(t, class, func(ctx context.Context, d *desk) error {
@@ -114,4 +118,39 @@ func TestHistoryOnFullDisk(t *testing.T) {
 		}
 		return err
 	}, fromAda("1", "2")...)
+}
+
+// brokenModel is a model that always fails.
+type brokenModel struct{}
+
+func (brokenModel) Stream(context.Context, *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+	return func(yield func(chat.Chunk, error) bool) { yield(chat.Chunk{}, errors.New("broken")) }
+}
+
+// TestParkedRequestOnFullDisk has an agent of another object whose request is parked, and a disk without space for the wake-up of the agent
+// that asks. That agent gets the error a minute before its time limit.
+func TestParkedRequestOnFullDisk(t *testing.T) {
+	class := func(d *fillingDesk) dohost.Class {
+		set := elsewhere("other")
+		agents := team(func(a *inbox.Agent, tools []inbox.AgentTool) {
+			set(a, tools)
+			if a.Name == "b" {
+				a.Model, a.Options.Retry.MaxAttempts = brokenModel{}, 1
+			}
+		}, "a", "b")
+		full := agent.Extend(agent.Extension[desk]{RowsParked: func(_ context.Context, a agent.Handle, _ string, _ []string) error {
+			if a.Object().ID().Name == "other" {
+				d.fill()
+			}
+			return nil
+		}})
+		return deskClass(append([]agent.Entry[desk]{full}, agents...)...)
+	}
+	runFilling(t, class, func(ctx context.Context, d *desk) error {
+		m, _, err := inbox.Reply(ctx, d.Storage(), &messages, inbox.Message{From: "ada", To: "a", Request: "r"})
+		if !strings.Contains(m.Content, "no agent is going to answer") {
+			t.Errorf("the response is %q", m.Content)
+		}
+		return err
+	}, inbox.Message{ID: "1", From: "ada", To: "a", Content: "b: hi", Request: "r"})
 }
