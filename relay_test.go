@@ -248,6 +248,9 @@ func (t *tally) message(ctx context.Context, s *dohost.Socket, f dohost.Frame) e
 		}
 		return nil
 	})
+	if errors.Is(err, dohost.ErrNoSpace) {
+		*t.closed = append(*t.closed, "no space")
+	}
 	if err != nil || string(f.Data) != "pair" { // two frames in two records
 		return err
 	}

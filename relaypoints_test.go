@@ -39,9 +39,10 @@ func (p *relayPoints) run(ctx context.Context, h *dohosttest.Host) (err error) {
 	return p.edge.send(ctx, p.b, dohost.LinkInput{Closing: p.b.closing})
 }
 
-// ask sends a frame, and sends it again if its handler has failed: after a minute, the socket does not have n frames.
+// ask sends a frame, and sends it again if the disk was full for its handler: after a minute, the socket does not have n frames.
 func (p *relayPoints) ask(ctx context.Context, s *edgeSocket, frame string, n int) error {
 	for {
+		before := len(p.closed)
 		if err := p.edge.send(ctx, s, text(frame)); err != nil {
 			return err
 		}
@@ -52,6 +53,9 @@ func (p *relayPoints) ask(ctx context.Context, s *edgeSocket, frame string, n in
 		})
 		if err != nil || answered {
 			return err
+		}
+		if !slices.Contains(p.closed[before:], "no space") {
+			return fmt.Errorf("no answer within a minute, and the handler has not failed")
 		}
 	}
 }
