@@ -55,7 +55,7 @@ const (
 // The object stores the result of a call with an id (see [InvokeOptions]) in one batch with the last writes of the method, and a repetition gets
 // that result. So the effects of a method without an Await occur once, however often the call is repeated. A method that awaits runs at most once:
 // if its incarnation ends during an Await, the error of this call and of all repetitions has OutcomeUnknown and the code "call_interrupted", until
-// Keep is over. A repetition waits for a run in progress. All of this also applies to methods of ExposeRead, which may write. So a call with an id
+// Keep is over. Repetitions get the same error if the disk is too full for the result, although the writes of the method are stored. A repetition waits for a run in progress. All of this also applies to methods of ExposeRead, which may write. So a call with an id
 // creates the object. [Storage.DeleteAll] deletes the stored results of earlier calls, and the rows of calls in progress: if a method or another
 // event calls it, and the incarnation of the method then ends during an Await, a repetition runs the method again. The JSON of a result that is
 // stored has at most 1 MiB, so larger results fail in each call with an id and in each call from another host.
