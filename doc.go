@@ -1,6 +1,6 @@
-// Package dohost is Durable Objects for Go: one live instance per key, its state
-// in an embedded Pebble store, one persistent alarm, and an eviction policy that
-// behaves like the platform's, or evicts more often on request.
+// Package dohost is Durable Objects for Go: one live instance per key, its state in an embedded
+// Pebble store, one persistent alarm, and an eviction policy that behaves like Cloudflare's, or
+// evicts more often on request.
 //
 // # Five nouns
 //
@@ -22,7 +22,8 @@
 //
 // # Three guarantees
 //
-// Between Awaits and Calls no other event runs in the object: one event holds its turn. No output leaves the object,
-// not even an error, before all its writes are durable. An ended incarnation can write nothing, set no alarm and
-// answer no caller, although its goroutines cannot be killed. The next incarnation does not wait for them.
+// Between its Awaits and Calls an event runs alone in its object: it holds the turn. No output leaves the
+// object, not even an error, before all its earlier writes are durable. An ended incarnation can write
+// nothing, set no alarm and answer no caller, although its goroutines cannot be killed. The next incarnation
+// does not wait for them.
 package dohost
