@@ -24,10 +24,10 @@
 // # State
 //
 // An agent's state is one JSON value. A client's change is stored exactly as the client sent it, including
-// members that the Go type does not know, and replaces the whole value. SetState also replaces the whole value,
-// so those members are lost. A change is written, broadcast to every client except its sender, and passed to
-// OnStateChanged, in this order: clients get the change once it is durable, and the hook runs as a separate
-// event.
+// members that the Go type does not know, and replaces the whole value. SetState also replaces the whole
+// value, so it loses unknown members. A change is written, broadcast to every client except its sender, and
+// passed to OnStateChanged, in this order: clients get the change once it is durable, and the hook runs as
+// a separate event.
 //
 // # Connections
 //
@@ -57,31 +57,32 @@
 //     one hook call at a time.
 //   - If the process that ran a fiber has ended, or if OnRecovery resumes it, the interruption is counted
 //     durably before the fiber resumes. So a fiber that kills its process cannot do so forever, and a resume
-//     that a Transaction rolls back never starts. If only the incarnation ended, and the process is still
-//     alive, the batch before the resume counts the interruption.
+//     that a Transaction rolls back never starts. If only the incarnation ended, the batch before the resume
+//     counts the interruption, and the resume does not wait for it.
 //   - A hook call is counted durably before it starts, so a crash during the call counts. After five calls, or
 //     a day, the row is dead: it is listed, but no hook is called for it.
-//   - An error of the function ends the fiber. The end of an incarnation does not: the code of an ended
-//     incarnation cannot write, so it cannot end anything.
+//   - An error of the function, or the last permitted one of a method, ends the fiber. The end of an incarnation does
+//     not: the code of an ended incarnation cannot write.
 //   - The end of a hook call commits in one batch with the hook's writes, including the start of a
 //     successor.
 //   - The batch that ends a fiber marks it as notify pending; the last batch of OnFiberEnded clears it.
-//     The hook runs once the first batch is durable. Until the mark is cleared, the row has an alarm and is
-//     neither expired nor deleted.
+//     The hook runs once the first batch is durable. Until the mark is cleared, the row has an alarm
+//     and is neither expired nor deleted.
 //   - One call of OnRecovery gets all fibers that may resume and are due, and decides about each. If it
 //     returns nil, fibers without a decision fail in that batch. If it returns an error, they stay
-//     interrupted, and its decisions stand. Fibers over their limit have failed before the call and are not
-//     passed to it.
+//     interrupted, and its decisions stand. Fibers over their limit fail before the call, which does
+//     not get them.
 //   - A call of a fiber's method can end only its own run. If a fiber was cancelled and restarted, the old call
 //     neither ends it nor stores a checkpoint, and the new call starts when the old one has returned.
 //
 // # Positions
 //
 // The contexts of fibers, of their hooks, of schedules' runs and of queue items have a position
-// ([dohost.WorkPosition]). The position is part of the identity of package ledger's operations. The number in a
-// fiber's position is the number of its saved checkpoints, including equal ones. A run of [RunFiber] in such work
-// belongs to that work. The calls of OnInterrupted and the function of [InterruptedRun.Resume] have the position
-// of the interrupted fiber. OnRecovery has no position: see [InterruptedFiber.Position].
+// ([dohost.WorkPosition]). The position is part of the identity of operations in package ledger.
+// The number in a fiber's position counts its saved checkpoints, including equal ones. A run of
+// [RunFiber] in such work belongs to that work. The calls of OnInterrupted and the function of
+// [InterruptedRun.Resume] have the position of the interrupted fiber. OnRecovery has no position:
+// see [InterruptedFiber.Position].
 //
 // # The alarm
 //
@@ -91,7 +92,7 @@
 // begun, and deferred recovery), and changing one of them also sets the alarm. The alarm handler starts due work
 // as separate tasks, sets the alarm again and returns: one batch.
 //
-// An incarnation that finds no fibers, or neither schedules nor queue items, does not read them again until it
-// writes one. It relies on this only if no Transaction can roll the reads back: if it read in the alarm's turn,
-// or in its own Transaction.
+// An incarnation that finds no open fibers, or neither schedules nor queue items, does not read them again until it
+// writes one. This needs a read in the alarm's turn or in its own Transaction: otherwise a rollback could restore
+// deleted rows.
 package agent
