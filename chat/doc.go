@@ -28,8 +28,8 @@
 //
 //   - A request, its messages and its body are durable before its reply begins. The row of an unanswered request
 //     exists until the request is answered. The row is the state of the reply; the fiber only does the work.
-//   - At most one request is being answered. While a request is due (see [PolicyDebounce]), one is being answered: the
-//     batch that ends a reply also starts the fiber of the next one.
+//   - The agent answers one request at a time, and is not idle while one is due (see [PolicyDebounce]): the batch that
+//     ends a reply also starts the fiber of the next one.
 //   - A chunk is numbered in the log of its reply, from 0 without a gap, and is durable before any client receives
 //     it. A replayed chunk keeps the number of the live chunk.
 //   - A log is one stream, regardless of how many incarnations wrote it: it has one start, with the message's only
@@ -62,8 +62,9 @@
 //   - A run of a call is a task, which begins when its running row is durable. A running row without a task of this
 //     incarnation was interrupted, and its effect is unknown.
 //   - A call's result is written in the batch of its task's last writes, independently of other calls.
-//   - An external call leaves the state running when its Run returns. A completion before that counts too. Without Async, the
-//     batch of the first completion also queues the continuation of the message.
+//   - An external call leaves the state running when its Run returns, or with an earlier
+//     completion. Without Async, the batch of the first completion also queues the continuation of
+//     the message.
 //   - When a decision changes a row, the same batch adds an event to the audit log.
 //
 // # Summaries
@@ -75,16 +76,16 @@
 //   - A summary is stored only if its messages have not changed since the model read them. Every later write or deletion of a
 //     covered message deletes that summary and the summaries after it, in the same batch. Only Options.MaxMessages deletes
 //     messages and keeps their summaries.
-//   - No summary covers a message that a reply may still change or answer, that belongs before such a message, or that has a
-//     call without a result.
+//   - No summary covers a message that a reply may still change or answer, the question before such a message, or a
+//     message with a call without a result.
 //
 // # Usage
 //
 // Each model call has a row ([ModelCalls]). These rules hold:
 //
 //   - The row is durable before the model is asked.
-//   - A change of a row and the changes of the totals of its day, its reply and the agent are one batch. So at every time each
-//     total is the sum of its calls, including calls with deleted rows.
+//   - A change of a row and the changes of the totals of its day, its reply and the agent are one batch. So each total
+//     is always the sum of its calls, including calls with deleted rows.
 //   - A budget ([Budget]) is checked against the totals in the store. The grant of an approval and the end of the wait for it
 //     are one batch.
 package chat
