@@ -1,5 +1,5 @@
-// Package inbox builds agents with a collection as their inbox: the agent answers every row that waits in the collection,
-// also after a crash, and any code may insert rows.
+// Package inbox builds agents with a collection as their inbox: the agent answers every row that waits in the
+// collection, even after a crash. Any code may insert rows.
 //
 // An [Inbox] has the functions of a cycle: Build makes the messages for a model from the rows that wait, Generate asks the model,
 // and Respond writes the response and takes the rows out of the inbox. [On] adds an inbox to a class of agents. The rows may have
@@ -8,9 +8,9 @@
 //
 // # A cycle
 //
-// The work is the content of an index: an inbox is built on [agent.OnRowGroups]. One cycle of an inbox runs at a time in an
-// object. A cycle takes up to Options.Batch of a group's rows that are in the index when the cycle begins. So three rows that are
-// inserted together cause one cycle, and a fourth that is inserted during that cycle causes a second.
+// An inbox uses [agent.OnRowGroups]: its work is the rows of an index. One cycle of an inbox runs at a time in an object. A cycle
+// takes up to Options.Batch of a group's rows that are in the index when the cycle begins. So three rows that are inserted
+// together cause one cycle, and a fourth that is inserted during that cycle causes a second.
 //
 //  1. Build, and then Generate, run with the turn, and may give it up.
 //  2. Respond runs in a [dohost.Transaction]: its writes and the removal of the rows from the index are one batch. If the
@@ -26,8 +26,9 @@
 //
 // # Long conversations
 //
-// With Agent.History a model summarises the oldest messages of the conversation of an [Agent]: see docs/inbox.md. Each message of the
-// conversation is covered by exactly one summary, or it is in the prompt as it is. A request that has expired is not in the conversation.
+// With Agent.History a model summarises the oldest messages of the conversation of an [Agent]: see docs/inbox.md. Each
+// message of the conversation is in exactly one summary, or unchanged in the prompt. A request that has expired is not
+// in the conversation.
 //
 // # Budgets
 //
@@ -36,9 +37,9 @@
 //
 // # Other agents
 //
-// The model of an [Agent] may ask other agents, as tools: see Agent.Agents and [AgentTool]. A question is a message with a request id,
-// which is the same in all repetitions of a cycle. So the asked agent gets one request, wherever the two are interrupted. The cycle that
-// asks ends, and is repeated when there is a response.
+// The model of an [Agent] may ask other agents, as tools: see Agent.Agents and [AgentTool]. A question is a message
+// with a request id, the same in all repetitions of a cycle. So the asked agent gets one request, wherever either agent
+// is interrupted. The asking cycle ends, and is repeated when there is a response.
 //
 // # Positions
 //
