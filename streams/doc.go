@@ -16,12 +16,13 @@
 // A response to a writer leaves when the data is durable, and a reader never sees data before that. The server refuses the protocol's
 // forks with status 501.
 //
-// A JSON message has at most 1 MiB, and a body ServerOptions.MaxBody. A stream has at most 1,000 producers; a new one replaces a producer that was
-// idle for more than 7 days, and otherwise gets status 429. A host has at most 1,000 subscriptions. Each names at most 1,000 streams, and a
-// stream has at most 100 subscriptions that name it, and 100 with a pattern that matches it. A lease lasts 1 s to 10 min, by default 30 s.
+// A JSON message has at most 1 MiB, and a body ServerOptions.MaxBody. A stream has at most 1,000 producers; a further one replaces a
+// producer that was idle for more than 7 days, or gets status 429. A host has at most 1,000 subscriptions. Each names at most 1,000
+// streams. At most 100 subscriptions name a stream, and the patterns of at most 100 match it. A lease lasts 1 s to 10 min, by
+// default 30 s.
 //
-// Below the path __ds it answers the requests for subscriptions: durable cursors in streams, and wakes, by webhook or through a
-// stream of wakes, for the workers that advance the cursors.
+// Below the path __ds, Server answers requests for subscriptions: durable cursors in streams, and
+// wakes, by webhook or through a stream of wakes, for the workers that advance the cursors.
 //
 // [ServeFeed] serves the rows of an object's collections, and their changes, in the same protocol.
 //
