@@ -28,11 +28,11 @@
 //	both          Exited, for the task's connection            pending       immediately
 //	both          Fail without Retry                           failed        the claim is the current one
 //	both          any way to pending, after MaxAttempts claims failed
-//	running       any way to pending, of a task that is once   failed
+//	running       any way to pending, if the task has Once     failed
 //	all three     Cancel                                       failed        always
-//	all three     Claim, the sweep                             failed        its deadline is over
+//	all three     Claim, the sweep                             failed        its deadline has passed
 //	pending       an operator deletes it                       failed        if its agent is to be notified
-//	failed        an operator retries it                       pending       unless cancelled, or once and started
+//	failed        an operator retries it                       pending       unless cancelled, or with Once and started
 //
 // Every other transition is an [ErrTransition], and the row does not change. taskstate.go contains the same table, and builds that
 // check invariants panic at any other transition.
@@ -49,30 +49,29 @@
 //   - A role is busy while one of its tasks has a live lease, and starting until a deadline. A role is offline if it has no reachable
 //     worker, is not busy and is not starting. The pool asks for the restart of a role only if it is managed, offline, and has a pending
 //     task.
-//   - The key of a requested restart is the role. So a role has at most one requested restart.
+//   - The role is the key of a requested restart. So a role has at most one.
 //   - The pool counts the restarts that it requests. After MaxRestarts of them without a worker that stays for Stable or hands off a
 //     task, the pool reports the role as given up, and requests no more until a worker joins, a daemon declares the role, or an operator
 //     retries it. A join does not reset the count: if that worker is lost before it is stable or hands off a task, the pool gives the role up again.
 //   - After a start of the host, no worker and no restart lapses within one TTL of the pool's first change or sweep, and no claim lapses within
-//     the longer of TTL and Lease: before that the workers could not send heartbeats. The deadlines of tasks and the retention period have
-//     no such delay. The end of an incarnation does not begin this period. A clock that is set back begins it, and so does a sweep that is
-//     late by more than a TTL: then the host or its machine was suspended, or its clock was set forward.
-//   - Only the clock of the pool's host counts. Requests contain durations, and no points in time.
+//     the longer of TTL and Lease: before that, workers could not send heartbeats. The deadlines of tasks and the retention period have no such
+//     delay. The end of an incarnation does not begin this period. A clock that is set back does, and so does a sweep that is late by more than
+//     a TTL: the host or its machine was suspended, or its clock was set forward.
+//   - Only the clock of the pool's host counts. Requests contain durations, not times.
 //
 // # Ordering
 //
-// Each method that changes rows is one [dohost.Transaction]: it changes rows and their counts together or not at all. A Claim that waits
-// is one for each attempt. The answer leaves when the writes
-// are durable. So a worker that got the answer to a claim still has the claim after any crash. A worker that gets no answer resends the
-// request: Join, Start, Renew, Handoff and Post with a Key are idempotent, and Claim returns the task that the connection has claimed
-// but not started.
+// Each method that changes rows is one [dohost.Transaction]: it changes rows and their counts together or not at all. A Claim that
+// waits makes one for each attempt. The answer leaves when the writes are durable. So a worker that got the answer to a claim still
+// has the claim after any crash. A worker that gets no answer resends the request: Join, Start, Renew, Handoff and Post with a Key
+// are idempotent, and Claim returns the task that the connection has claimed but not started.
 //
 // A worker that waits for a task holds no turn. A post wakes one waiting worker, after the post's rows are written and before its turn
-// ends; the worker reads the rows in its own turn. A woken worker that does not claim wakes the next, so no post is lost.
+// ends; the worker reads the rows in its own turn. A worker that wakes but does not claim wakes the next, so no post is lost.
 //
 // # The sweep
 //
 // The sweep is a schedule of the object. It exists while there is something to sweep: workers, tasks or roles with a deadline. It reads
 // rows by index in the order of their deadlines, so it reads no row before its deadline. It handles at most 100 rows of each kind in a
-// turn. The pending tasks of a role have no deadlines of their own: the role has one, and its oldest task decides.
+// turn. Apart from the deadlines of tasks, a role has one time for its pending tasks, set by the oldest.
 package pool
