@@ -6,12 +6,12 @@
 //
 //	bytes of all leases + bytes of the leases of its object + bytes of the leases of its client <= share of the rule
 //
-// In other words, as many bytes must stay free as the object and the client have together. So the leases of one object have at most half of
-// the share, and the leases of a further object at most half of the rest. n objects that take bytes one after the other leave 1/2^n, and n
-// objects that take them in turns 1/(n+1). A lease of m bytes for an object without others needs 3m free ones: the leases of one client have at most a
-// third of the share, and a lease larger than [Budget.Largest] never gets its bytes. The bytes that a lease has are not taken away, so
-// clients that use many objects at the same time can use up the budget. Of the leases that wait, the one of the client with the smallest need
-// gets bytes by the rule first. The need of a client is the left side of the rule after its wait; of equal needs, the oldest wait ends first.
+// In other words, at least as many bytes must stay free as the object's plus the client's bytes. So the leases of one object have at most half of
+// the share, and the leases of a further object at most half of the rest. n objects that take bytes one after the other leave 1/2^n, and n objects
+// that take them in turns 1/(n+1). A lease of m bytes for an object without others needs 3m free bytes: the leases of one client have at most a
+// third of the share. A lease larger than [Budget.Largest] never gets its bytes. The bytes that a lease has are not taken away, so clients that use
+// many objects at the same time can use up the budget. Bytes by the rule go first to the waiting client with the smallest need, the left side of the
+// rule after its wait; of equal needs, the oldest wait ends first.
 //
 // A lease grows while its frame or body arrives, and keeps its bytes while it waits for more. By the rule alone the leases of an object could
 // all wait for each other, and a large lease could wait without end while smaller ones get their bytes. So the reserve lends
@@ -19,25 +19,27 @@
 //
 //   - The bytes by the rule are at most the share of the rule, and the lent bytes at most the reserve. Together they are within the limit.
 //   - A lease with lent bytes does not wait, unless it needs more than its owner has announced. So leases with lent bytes do not wait for
-//     each other, and such a lease ends if its client sends the bytes, and its handler returns. The edge of a cluster announces one
-//     frame and reads the next one with the same lease: that lease then waits with lent bytes, which are of frames that have arrived.
-//     Such leases may wait for each other until an object acknowledges the frames, or a wait ends in vain.
-//   - The reserve lends more to a lease that has lent bytes and waits, in the turn of its object, unless the lease would then have more than the
-//     reserve. So no lease waits for its own lent bytes while the reserve has enough, and none that needs more than the reserve has a turn.
+//     each other, and such a lease ends if its client sends the bytes, and its handler returns. The edge of a cluster announces one frame
+//     and reads the next one with the same lease: that lease then waits with the lent bytes of frames that have arrived. Such leases may
+//     wait for each other until an object acknowledges the frames, or a wait fails.
+//   - If a lease with lent bytes waits, the reserve lends it more in the turn of its object, unless its loan would
+//     exceed the reserve. So no lease waits for its own lent bytes while the reserve has enough, and a lease that needs
+//     more than the reserve has no turn.
 //   - A lease that may need more bytes than the reserve, in addition to those it has, waits for bytes by the rule alone. So a budget must be four
 //     times as large as the largest buffer for an item, with all that its owner counts for it.
 //   - Lent bytes become bytes by the rule as soon as the rule allows all lent bytes of the lease, the smallest need first, before a wait for bytes by
 //     the rule ends. The lease then has as many bytes as before, and the reserve has its bytes again. So a lease that does not end, and has at most a
 //     third of the share, keeps the reserve from its object only while other leases use the share.
 //   - A lease keeps the bytes that the reserve has lent it for the rest of its item, also after they have become bytes by the rule.
-//   - One lease of an object has lent bytes at a time. So clients of one object that handles nothing have, beyond its half of the share, the
-//     bytes of one lease. They leave the reserve to other objects unless these bytes are most of it.
-//   - The objects take turns, and of the leases of an object the oldest wait is the first. No lease gets lent bytes before an older wait of its
-//     object, unless it has the lent bytes of the object already, nor does an object out of turn. So every lease that waits gets its bytes if the
-//     leases with lent bytes end, and if it waits for long enough. A lease of an edge does not end while its client sends one large frame after
-//     the other, each before the acknowledgment of the last, and the share of the rule is in use.
+//   - One lease of an object has lent bytes at a time. So clients of one object that handles nothing have, beyond its
+//     half of the share, the lent bytes of one lease, and leave the rest of the reserve to other objects.
+//   - The objects take turns, and in its turn an object gets lent bytes for its oldest wait, unless another of its leases already has them:
+//     then only for that lease. So every lease that waits gets its bytes if the leases with lent bytes end, and if it waits for long enough. A
+//     lease of an edge does not end while its client sends one large frame after the other, each before the acknowledgment of the last, and the
+//     share of the rule is in use.
 //
-// A lease that does not end keeps its bytes. So the time for a frame or a body to arrive must be limited by the owner of the lease, or by its server.
+// A lease that does not end keeps its bytes. So the owner of the lease, or its server, must limit the time for a frame
+// or a body to arrive.
 //
 // If the bytes are not available, a client waits for at most [Wait], except in [Lease.Await]. A client that gives up releases its own bytes.
 //
