@@ -1,6 +1,6 @@
 // Package objectstore, a part of the engine without a compatibility promise, keeps the state of objects in one Pebble
-// database: each object owns a key range, and no key of one object is visible to another. In a host only it uses Pebble, with
-// the options of internal/engine, and it does not expose Pebble.
+// database: each object owns a key range, and no key of one object is visible to another. In a host only this package
+// uses Pebble, with the options of internal/engine, and does not expose it.
 //
 // # How a write becomes durable
 //
@@ -35,11 +35,11 @@
 // durable. The rows are not kept if a layer became durable during the read. All of this assumes that only the range
 // writes to the object: after any other write, such as an import, the caller must use a new Range.
 //
-// Age. Reads walk over deleted rows until they are compacted away. The committer makes the engine flush the memtable
-// when its deletions weigh as much as it can hold, and the engine compacts each flushed table into the level below.
-// This bounds the walk. A queue deletes its first rows and scans from there, so a range keeps up to four spans of keys that a long walk has
-// found without rows in Pebble, and later scans begin after them. A span is kept only if no layer of the range has become durable since the
-// scan looked at memory, and a row that becomes durable cuts it, so rows in Pebble are never within a span.
+// Age. Reads walk over deleted rows until they are compacted away. The committer makes the engine flush the memtable when the deletions in
+// it weigh as much as a full memtable, and the engine compacts each flushed table into the level below. This bounds the walk. A queue
+// deletes its first rows and scans from there, so a range remembers up to four spans of keys that had no rows in Pebble during a long
+// walk, and later scans skip them. A span is kept only if no layer of the range has become durable since the scan looked at memory, and a
+// row that becomes durable cuts it, so rows in Pebble are never within a span.
 //
 // Outputs. An output waits for all earlier commits of the object, by any incarnation, but not for later commits.
 // It joins the newest undurable layer that is gated; a layer is gated if it holds a write without NoWait. If
@@ -56,8 +56,9 @@
 //
 // Alarms. An object's slot and its entries in the alarm indexes change in one record. When the record is built, it
 // removes the entry of the slot that Pebble holds then: a slot set a thousand times in between costs one entry. A
-// slot has one entry: in the index of its class, in the index of suspects if the slot has a charge, or in the index
-// of parked alarms. It has a second entry in the start index if it has AtStart and is neither a suspect nor parked.
+// slot has one entry: in the index of parked alarms, in the index of suspects if the slot has a charge, or in the
+// index of its class. It has a second entry in the start index if it has AtStart and is neither a suspect nor
+// parked.
 //
 // Failure. A failed sync fails the store, not just an object: the log's error is final, and the unsynced writes stay
 // visible to readers. So the store writes nothing more, releases every output with [ErrFenced], refuses commits, and
@@ -91,8 +92,8 @@
 //     becomes the favored batch: it may exceed the limit, by [MaxOvercommit] at most, until it is committed or
 //     discarded or its incarnation ends. One batch at a time is favored. So there is always a batch that can
 //     finish, or a record in flight.
-//   - Changes of the slot, and outputs without a size, do not wait, because an event has few of them. The runtime's
-//     slot writes are of this kind.
+//   - Changes of the slot, also by the runtime, and outputs without a size do not wait, because an event has few of
+//     them.
 //
 // So the bytes that are not durable are at most MaxHostBytes and MaxOvercommit, plus 32 for each slot write of the
 // runtime itself, plus the bytes of favored batches of ended incarnations with code that still runs. An event that
@@ -101,7 +102,7 @@
 //
 // # Not guaranteed
 //
-// A Clean range is clean only at that moment. Outputs of two ranges are not ordered relative to
+// The result of Clean holds only at that moment. Outputs of two ranges are not ordered relative to
 // each other, even in one record. A snapshot taken after an output was released shows the output's
 // writes; a snapshot taken after Commit returned need not.
 //
@@ -174,14 +175,14 @@
 //
 // # Bases
 //
-// The log would grow forever, and so would the replay of a host without a directory. When the records since the last base exceed
+// Without bases the log, and the replay of a host without a directory, would grow forever. When the records since the last base exceed
 // the size of that base plus Shared.BaseAfter, a goroutine of the store writes a base to the log: all rows of a snapshot, in parts like
-// the parts of a shipped base (internal/frame). It takes the snapshot while no record is in flight, so the base is the state
-// after exactly one record. The committer does not wait for the rest. Then the log purges the records before the base:
+// the parts of a shipped base (internal/frame). It takes the snapshot while no record is in flight, so the base is the state after
+// exactly one record. The committer does not wait for the rest. Then the log purges the records before the base:
 //
 //	snapshot after record n ──▶ base n published ──▶ records before n purged
 //
-// Nothing is purged until the second step has certainly happened: after an unknown outcome the host writes another base. The log
+// Nothing is purged until the base is certainly published: if that is unknown, the host writes another base. The log
 // refuses both steps to a former owner. A failure is counted and the steps are retried later; it does not fail the store.
 //
 // Open continues from the directory if the log still has the record that the row l names, and all records after it. Otherwise it
@@ -198,17 +199,17 @@
 // than a batch is refused before anything is written.
 //
 // The caller must keep this order. It reads the state, while the object may still run. It becomes the owner of the range, and
-// waits until all commits of earlier owners are durable. It takes a [Bookmark], which names a record before
-// the replacement: everything that is replaced is in that record or an earlier one. Then it commits the replacement.
+// waits until all commits of earlier owners are durable. It takes a [Bookmark], which names a record before the replacement:
+// all replaced data is in that record or an earlier one. Then it commits the replacement.
 //
 //	state read ──▶ range owned ──▶ earlier commits durable ──▶ bookmark ──▶ replacement committed ──▶ durable
 //
-// The number of a record grows, and the archive is a prefix of the history. So the state before the replacement, and every
-// state before that, can be restored like any other.
+// Record numbers grow, and the archive is a prefix of the history. So the state before the
+// replacement, and every state before that, can be restored like any other.
 //
-// The rows go through the range, and its readers see them as they see other commits. Two parts differ from the old state. The
-// alarm gets a new generation, so no delivery of another alarm runs or ends it. The header of a feed loses its fork: the next
-// entry is in a new log, and a position in entries that the feed no longer has is detected. Rows have the versions of the old
+// The rows go through the range, and its readers see them like other commits. Two parts differ from the old state. The alarm
+// gets a new generation, so no delivery of another alarm runs or ends it. The header of a feed loses its fork: the next entry
+// is in a new log, and a position in entries that the feed no longer has is detected. Rows have the versions of the old
 // state, and later writes assign these versions again.
 //
 // The state is read in the directory restore.tmp of the store, which Open removes after a crash.
