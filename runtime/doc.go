@@ -1,6 +1,5 @@
 // Package runtime, a part of the engine without a compatibility promise, runs objects: their turns,
-// gates, incarnations and queues. It does not know the types of its users; package dohost adds
-// them.
+// gates, incarnations and queues. Package dohost adds the types of users.
 //
 // # An object is a monitor
 //
@@ -17,9 +16,9 @@
 //	   │                                                                        ▲
 //	   └─────────────────────── constructor failed ─────────────────────────────┘
 //
-// An object's incarnations are numbered. Fenced is final: it ends the number, not the goroutines.
-// The code of a fenced incarnation may still run, but the range has another owner, so a late write
-// of incarnation 6 cannot become a write of incarnation 7.
+// An object's incarnations are numbered. Fenced is final, but does not end goroutines. The code of a fenced incarnation
+// may still run, but the range has another owner, so a late write of incarnation 6 cannot become a write of incarnation
+// 7.
 //
 // The object's table entry outlives its incarnations. objectstate.go (type objectState) draws the
 // states of the entry, with the claims that keep the next incarnation from beginning.
@@ -28,8 +27,7 @@
 //
 //   - A turn queue (type turnQueue) has at most one holder, and is empty while it has none.
 //   - An incarnation is marked dead and loses its range before the next one may begin.
-//   - Every event that was counted in is counted out once: when it finishes, when it leaves the
-//     queue, or when it is refused.
+//   - Each counted event is uncounted once: when it finishes, leaves the queue, or is refused.
 //   - An alarm's delivery ends once: by event.endDelivery, or by the slot write that records the
 //     outcome for an ended incarnation.
 //   - When a handler returns, its turn, its transactions and its Exclusive section are
@@ -40,9 +38,9 @@
 //
 // No user-supplied function runs on the committer, and none runs with a lock held except
 // LimitedHandler.Limit. Functions of the host's Options run on their own goroutines (hostFunc),
-// except the functions that are called at each event. A function of an object runs on its event's
-// goroutine or, in Emit, on its own (callback). docs/guarantees.md has the table of functions, with
-// their goroutines, and the effects of a panic, of runtime.Goexit and of a hang.
+// except those called at each event. A function of an object runs on its event's goroutine or, in
+// Emit, on its own (callback). docs/guarantees.md has the table of functions, with their
+// goroutines, and the effects of a panic, of runtime.Goexit and of a hang.
 //
 // # Locks
 //
