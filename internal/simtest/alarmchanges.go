@@ -99,7 +99,7 @@ func (a *appointment) onAlarm(ctx context.Context, _ dohost.AlarmInfo) error {
 		return err
 	}
 	if early := time.Until(due); early > 0 || !set {
-		a.w.faultf("the alarm rings %v too early (set: %t)", early, set)
+		a.w.faultf("the alarm fires %v too early (set: %t)", early, set)
 	}
 	err = dohost.Exclusive(ctx, func(ctx context.Context) error { return dohost.Sleep(ctx, 2*time.Second) })
 	if err != nil {

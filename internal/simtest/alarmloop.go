@@ -48,14 +48,14 @@ func (l *loop) arm(ctx context.Context, p progress, at time.Time) error {
 func (l *loop) onAlarm(ctx context.Context, a dohost.AlarmInfo) error {
 	l.w.count("run")
 	if time.Now().Before(a.Scheduled) {
-		l.w.faultf("the alarm of %v rings too early", a.Scheduled)
+		l.w.faultf("the alarm of %v fires too early", a.Scheduled)
 	}
 	p, _, err := dohost.Get[progress](ctx, l.st.Storage(), "progress")
 	if err != nil {
 		return err
 	}
 	if at := a.Scheduled.UnixMilli(); at < p.Armed || at > p.Armed && !l.w.mayPostpone() {
-		l.w.faultf("step %d: the alarm of %v rings, that of %v is set", p.Step+1, a.Scheduled.UnixMilli(), p.Armed)
+		l.w.faultf("step %d: the alarm of %v fired, the set alarm is %v", p.Step+1, a.Scheduled.UnixMilli(), p.Armed)
 	}
 	p.Step++
 	p.Failed += a.Attempt

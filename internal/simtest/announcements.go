@@ -135,7 +135,7 @@ func (a *announcementsRun) run(ctx context.Context, h *dohosttest.Host) error {
 
 func (a *announcementsRun) check(ctx context.Context, h *dohosttest.Host) error {
 	found, err := dohost.Call(ctx, announcers.Get(h, "a"), (*announcer).numbers, none{})
-	err = errors.Join(err, differ("how many things there are", len(found), announcementClients*textsPerClient))
+	err = errors.Join(err, differ("number of announcements", len(found), announcementClients*textsPerClient))
 	return errors.Join(err, differ("the numbers that clients have received", a.seen, found))
 }
 

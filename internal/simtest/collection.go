@@ -78,11 +78,11 @@ func (s *collectionRun) check(ctx context.Context, h *dohosttest.Host) error {
 		a.Try, b.Try = s.committed[2], s.committed[4]
 	}
 	return errors.Join(
-		differ("tries that landed", r.Tries, s.committed),
+		differ("committed tries", r.Tries, s.committed),
 		differ("rows", r.All, []book{a, b}), differ("versions", r.Versions, []uint64{2, 1}),
 		differ("rows of the index, lent", r.Lent, []book{a}), differ("rows of the index, here", r.Here, []book{b}),
 		differ("entries of the index", r.Counted, [2]int{1, 1}),
-		differ("what a reader has seen of the feed", s.read, es), s.checkFeed(es))
+		differ("the feed as a reader received it", s.read, es), s.checkFeed(es))
 }
 
 // checkFeed compares the entries with the edits.

@@ -40,7 +40,7 @@ func (d *doc) onAlarm(ctx context.Context, a dohost.AlarmInfo) error {
 	rang, _, err := dohost.Get[int](ctx, d.st.Storage(), "rang")
 	due, _, err2 := dohost.Get[int64](ctx, d.st.Storage(), "due")
 	if err == nil && err2 == nil && !d.w.onTime(a.Scheduled.UnixMilli(), due) {
-		d.w.faultf("the alarm of %v rings at %d, it was set for %d", d.st.ID(), a.Scheduled.UnixMilli(), due)
+		d.w.faultf("the alarm of %v fires at %d, it was set for %d", d.st.ID(), a.Scheduled.UnixMilli(), due)
 	}
 	return errors.Join(err, err2, dohost.Put(ctx, d.st.Storage(), "rang", rang+1))
 }

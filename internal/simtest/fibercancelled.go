@@ -92,7 +92,7 @@ func (r *fiberRecord) err() error {
 	defer r.mu.Unlock()
 	err := errors.Join(r.faults...)
 	for id := range r.cancelled {
-		err = errors.Join(err, differ("methods of a cancelled fiber that go on", r.active[id], 0))
+		err = errors.Join(err, differ("methods that run after the cancellation of their fiber", r.active[id], 0))
 	}
 	return err
 }
@@ -125,7 +125,7 @@ func (b *cancelAgent) run(ctx context.Context, f *agent.Fiber[fiberCheckpoint]) 
 		if err := f.SaveCheckpoint(ctx, p); err != nil {
 			return err
 		}
-		b.record.recordAction(f.ID, "stashes")
+		b.record.recordAction(f.ID, "saves a checkpoint")
 	}
 	return dohost.Add(ctx, b.Storage(), f.Checkpoint().Name, 1)
 }

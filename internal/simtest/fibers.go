@@ -83,11 +83,11 @@ func (l *checkpointRecord) recordResume(s *fiberAgent, p fiberCheckpoint) {
 		l.running[s] = map[string]bool{}
 	}
 	if l.running[s][p.Name] {
-		l.faults = append(l.faults, fmt.Sprintf("%s is gone on with twice in one incarnation", p.Name))
+		l.faults = append(l.faults, fmt.Sprintf("%s resumed twice in one incarnation", p.Name))
 	}
 	l.running[s][p.Name] = true
 	if kept := l.saved[p.Name]; p.Done < kept {
-		l.faults = append(l.faults, fmt.Sprintf("%s goes on from step %d, and had stashed %d", p.Name, p.Done, kept))
+		l.faults = append(l.faults, fmt.Sprintf("%s resumed from step %d, its checkpoint was %d", p.Name, p.Done, kept))
 	}
 }
 

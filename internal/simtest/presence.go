@@ -106,7 +106,7 @@ func waitForPresent(ctx context.Context, h *dohosttest.Host, tag string, want ..
 		}
 		h.Advance(time.Second)
 	}
-	return differ(fmt.Sprintf("who is there of %q", tag), found, want)
+	return differ(fmt.Sprintf("clients with tag %q", tag), found, want)
 }
 
 // disconnectClient asks a guest to leave until its client has received the request: an ending may lose the request, or
@@ -170,8 +170,8 @@ func newPresence() dohosttest.Scenario {
 		Check: func(ctx context.Context, h *dohosttest.Host) error {
 			guests, err := dohost.Call(ctx, presenceObjects.Get(h, "a"), (*presenceObject).guests, none{})
 			who, err2 := dohost.Call(ctx, presenceObjects.Get(h, "a"), (*presenceObject).present, "")
-			err = errors.Join(err, err2, differ("who has come", guests, []string{"a", "b", "c"}))
-			return errors.Join(err, differ("who is there", who, []string{}))
+			err = errors.Join(err, err2, differ("clients that connected", guests, []string{"a", "b", "c"}))
+			return errors.Join(err, differ("connected clients", who, []string{}))
 		},
 	}
 }

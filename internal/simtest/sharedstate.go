@@ -69,7 +69,7 @@ func (e *observedStates) observe(p numberedState) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if by, ok := e.byNumber[p.N]; ok && by != p.By {
-		return fmt.Errorf("state %d was shown as that of try %q, and is shown as that of %q", p.N, by, p.By)
+		return fmt.Errorf("state %d came from try %q, and now from %q", p.N, by, p.By)
 	}
 	e.byNumber[p.N] = p.By
 	e.newest = max(e.newest, p.N)
@@ -157,7 +157,7 @@ func (v *stateClient) next(ctx context.Context) (f frame, ok bool, err error) {
 	}
 	switch {
 	case f.Type == "cf_agent_state" && v.own.N > 0 && f.State == v.own:
-		err = fmt.Errorf("a client is shown its own change %+v", f.State)
+		err = fmt.Errorf("a client received its own change %+v", f.State)
 	case f.Type == "cf_agent_state":
 		err = v.observe(f.State)
 	case f.Type == "rpc" && !f.Success:
@@ -171,7 +171,7 @@ func (v *stateClient) next(ctx context.Context) (f frame, ok bool, err error) {
 // observe records a received state, which must not be older than the last one.
 func (v *stateClient) observe(p numberedState) error {
 	if p.N < v.now.N {
-		return fmt.Errorf("a client is shown state %d after %d", p.N, v.now.N)
+		return fmt.Errorf("a client received state %d after %d", p.N, v.now.N)
 	}
 	v.now, v.fresh = p, false
 	return v.observed.observe(p)

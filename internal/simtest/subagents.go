@@ -148,7 +148,7 @@ func checkObjects(ctx context.Context, h *dohosttest.Host, want ...string) error
 // left nothing. Both are allowed, because the last creation and the deletion were concurrent.
 func checkChildren(ctx context.Context, h *dohosttest.Host) error {
 	r, err := dohost.Call(ctx, parentAgents.Get(h, "a"), (*parentAgent).childStatus, none{})
-	if err = errors.Join(err, differ("whether the child has come", r.Came, true)); err != nil {
+	if err = errors.Join(err, differ("start of the child", r.Came, true)); err != nil {
 		return err
 	}
 	if !r.Listed {
