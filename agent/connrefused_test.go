@@ -45,7 +45,7 @@ func TestConnectionThatIsRefusedIsIgnored(t *testing.T) {
 		t.Error(err)
 	}
 	if id := <-closed; id != "me" || len(closed) > 0 {
-		t.Errorf("the agent was told of the end of %q, and of %d more", id, len(closed))
+		t.Errorf("the agent got OnClose of %q, and %d more", id, len(closed))
 	}
 }
 

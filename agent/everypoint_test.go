@@ -181,7 +181,7 @@ func checkOrder(ctx context.Context, h *dohosttest.Host) error {
 			err = fmt.Errorf("they ran out of order: %q", lines)
 		}
 		if n := count(lines, "item 2"); n < 2 {
-			err = errors.Join(err, fmt.Errorf("what failed was tried %d times", n))
+			err = errors.Join(err, fmt.Errorf("the failing item ran %d times", n))
 		}
 		checked, _, err2 := dohost.Get[bool](ctx, c.Storage(), "checked")
 		if err = errors.Join(err, err2); err != nil || checked {

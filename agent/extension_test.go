@@ -69,9 +69,9 @@ func TestExtensionHooksRunBeforeTheClass(t *testing.T) {
 	for _, want := range []string{"one me", "two me"} {
 		select {
 		case got := <-closed:
-			wantEqual(t, "told", got, want)
+			wantEqual(t, "closed", got, want)
 		case <-time.After(10 * time.Second):
-			t.Fatal("nobody is told of the end")
+			t.Fatal("no Close was called")
 		}
 	}
 }

@@ -288,7 +288,7 @@ func TestFiberRetriesAreBounded(t *testing.T) {
 			calls++
 			if before != nil {
 				if err := agent.SaveCheckpoint(before, 9); !errors.Is(err, agent.ErrFiberDone) {
-					t.Errorf("what the call before has left behind may stash: %v", err)
+					t.Errorf("a call after its end may save a checkpoint: %v", err)
 				}
 			}
 			before = ctx
@@ -722,7 +722,7 @@ func TestKeepAlive(t *testing.T) {
 		}
 		h.Advance(31 * time.Second)
 		if _, set := alarm(t, h); set {
-			t.Error("the heartbeat goes on with nobody to keep it")
+			t.Error("the heartbeat continues without a holder")
 		}
 		failure := errors.New("no luck")
 		do(t, h, func(ctx context.Context, a *fiberAgent) error {

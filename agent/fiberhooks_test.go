@@ -231,7 +231,7 @@ func startThreeFibers(t *testing.T, w *fiberTest, h *dohosttest.Host) (ids []str
 	t.Helper()
 	w.run = func(w *fiberAgent, ctx context.Context, f *agent.Fiber[int]) error {
 		if f.Attempt > 0 {
-			w.record("%d goes on, attempt %d", f.Checkpoint(), f.Attempt)
+			w.record("%d resumed, attempt %d", f.Checkpoint(), f.Attempt)
 		}
 		return sleep(ctx, time.Minute)
 	}
@@ -280,7 +280,7 @@ func TestFiberRecoveryHookSkipsOneOfThree(t *testing.T) {
 		ids := startThreeFibers(t, w, h)
 		kill(h)
 		h.Advance(2 * time.Minute)
-		w.wantEvents(t, "1s [0 1 2] of job, attempt 1", "1s 0 goes on, attempt 1", "1s 2 goes on, attempt 1")
+		w.wantEvents(t, "1s [0 1 2] of job, attempt 1", "1s 0 resumed, attempt 1", "1s 2 resumed, attempt 1")
 		wantEqual(t, "states", states(t, h, ids), "completed 1 ;failed 1 agent: OnRecovery returned without a decision about the fiber;completed 1 ;")
 	})
 }
@@ -314,7 +314,7 @@ func TestFiberRecoveryHookRetriesAreBounded(t *testing.T) {
 		wantEqual(t, "states", states(t, h, ids[1:2]), "completed 1 ;")
 		kill(h)
 		h.Advance(time.Hour)
-		w.wantEvents(t, "1s try 1 of 3", "1s 1 goes on, attempt 1", "~30s try 2 of 2", "~60s try 3 of 2", "~120s try 4 of 2", "~240s try 5 of 2")
+		w.wantEvents(t, "1s try 1 of 3", "1s 1 resumed, attempt 1", "~30s try 2 of 2", "~60s try 3 of 2", "~120s try 4 of 2", "~240s try 5 of 2")
 		var dead []agent.FiberInfo
 		do(t, h, func(ctx context.Context, a *fiberAgent) (err error) {
 			dead, err = a.Fibers().List(ctx, &agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberDead}})
@@ -396,7 +396,7 @@ func TestFiberRecoveryHookHasTenSecondsInConstructor(t *testing.T) {
 		})
 		h.Advance(10 * time.Minute)
 		w.wantEvents(t, "1s 3 fibers, 1 at a time", "11s served", "1s~30s 3 fibers, 1 at a time",
-			"+120s agent: the fiber has ended", "+0s 0 goes on, attempt 1", "+0s 2 goes on, attempt 1")
+			"+120s agent: the fiber has ended", "+0s 0 resumed, attempt 1", "+0s 2 resumed, attempt 1")
 		wantEqual(t, "states", states(t, h, ids), "completed 1 context deadline exceeded;cancelled 0 context deadline exceeded;"+
 			"completed 1 context deadline exceeded;")
 		do(t, h, func(ctx context.Context, a *fiberAgent) error {

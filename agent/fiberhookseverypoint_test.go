@@ -21,7 +21,7 @@ type hookAgent struct {
 }
 
 const (
-	hookAgents dohost.Namespace[hookAgent] = "nurse"
+	hookAgents dohost.Namespace[hookAgent] = "fiberhooks"
 	hookKind   agent.FiberKind[int]        = "shift"
 	// skipped is the fiber without a decision of the recovery hook.
 	skipped = 1
@@ -98,7 +98,7 @@ func (n *hookAgent) ended(ctx context.Context, i agent.FiberInfo) error {
 	if err := dohost.Sleep(ctx, time.Second); err != nil {
 		return err
 	}
-	return dohost.Add(ctx, n.Storage(), "told/"+i.ID, 1)
+	return dohost.Add(ctx, n.Storage(), "notified/"+i.ID, 1)
 }
 
 // checkCounts compares the agent's counts with the expected ones.
@@ -133,13 +133,13 @@ func (n *hookAgent) check(ctx context.Context) error {
 		if i.Status != status || i.Attempt == 0 {
 			err = errors.Join(err, fmt.Errorf("fiber %s is %s", i.Checkpoint, outcome(i)))
 		}
-		want["told/"+i.ID], want["ended/"+i.ID] = 1, ended
+		want["notified/"+i.ID], want["ended/"+i.ID] = 1, ended
 		if len(n.log.notified[i.ID]) == 0 {
-			err = errors.Join(err, fmt.Errorf("nobody was told of fiber %s", i.Checkpoint))
+			err = errors.Join(err, fmt.Errorf("OnFiberEnded was not called for fiber %s", i.Checkpoint))
 		}
 		for _, got := range n.log.notified[i.ID] {
 			if got != outcome(i) {
-				err = errors.Join(err, fmt.Errorf("fiber %s is %s, and the world was told %s", i.Checkpoint, outcome(i), got))
+				err = errors.Join(err, fmt.Errorf("fiber %s is %s, OnFiberEnded got %s", i.Checkpoint, outcome(i), got))
 			}
 		}
 	}

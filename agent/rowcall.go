@@ -211,7 +211,7 @@ func (rw *rowWork) taskOf(ctx context.Context, call *rowCall) (t rowTask, ok boo
 
 // takeOut handles a row that leaves the index during its call, in the same batch. The task needs the same alarm afterwards. If
 // the call itself takes the row out, it has made progress: it is not one of the calls that have failed for the other rows.
-// As a call has no other rows than its task, only so many calls make progress.
+// A task has a bounded number of rows, so a bounded number of its calls make progress.
 func (rw *rowWork) takeOut(ctx context.Context, x *indexWork, call *rowCall, key string) error {
 	t, ok, err := rw.taskOf(ctx, call)
 	at := slices.Index(t.Keys, key)

@@ -203,11 +203,11 @@ func TestScheduleIdempotence(t *testing.T) {
 		cron := schedule(b, agent.Cron("@daily", ""), appendLine, "x", nil)
 		if schedule(b, agent.Cron("@daily", ""), appendLine, "x", nil) != cron ||
 			schedule(b, agent.Cron("@daily", "Asia/Tokyo"), appendLine, "x", nil) == cron {
-			t.Error("cron schedules are told apart by their zones, and by nothing else")
+			t.Error("cron schedules must differ by zone only")
 		}
 		once := schedule(b, agent.After(2*time.Hour), appendLine, "z", nil)
 		if schedule(b, agent.After(2*time.Hour), appendLine, "z", nil) == once {
-			t.Error("what is there once is not idempotent unless it says so")
+			t.Error("a delayed schedule is idempotent without the option")
 		}
 		if id := schedule(b, agent.After(3*time.Hour), appendLine, "z", yes); id != once { // the older schedule
 			t.Error("the time matters")
@@ -398,7 +398,7 @@ func TestScheduleStuckIntervalStartsAgain(t *testing.T) {
 		}
 		b.do(func(ctx context.Context, c *callbackAgent) error {
 			if _, ok, err := c.Schedules().Get(ctx, once); ok || err != nil {
-				t.Errorf("what runs once is freed or left: %t, %v", ok, err)
+				t.Errorf("a delayed schedule remains: %t, %v", ok, err)
 			}
 			return nil
 		})
