@@ -228,7 +228,7 @@ func (r *reader) handleFrame(ctx context.Context, f frame) error {
 			}
 			for _, v := range r.views {
 				if v.message == m.ID && !r.extends(v.text, m.text()) {
-					return fmt.Errorf("the transcript says %q of what was seen as %q", m.text(), v.text)
+					return fmt.Errorf("the transcript has %q, the client received %q", m.text(), v.text)
 				}
 			}
 		}
@@ -304,7 +304,7 @@ func (r *reader) handleResponse(f frame) error {
 				return err
 			}
 		} else if known && (r.replaced.from < v.from || !strings.HasPrefix(r.replaced.text, v.text)) {
-			return fmt.Errorf("a replay says %q of what was seen as %q", r.replaced.text, v.text)
+			return fmt.Errorf("a replay has %q, the client received %q", r.replaced.text, v.text)
 		}
 		if known && v.message != "" && r.replaced.message != v.message {
 			return errors.New("a replay is of another message")
@@ -323,7 +323,7 @@ func (r *reader) handleResponse(f frame) error {
 		return r.replaced.add(f)
 	default:
 		if r.ended[f.ID].Done && !r.ended[f.ID].Replay {
-			return errors.New("it goes on after its end")
+			return errors.New("frames after the end of the reply")
 		}
 		if !known {
 			v = &view{mayRestart: r.mayRestart}
@@ -417,7 +417,7 @@ func (v *view) add(f frame) error {
 		return nil
 	}
 	if strings.HasPrefix(v.tools[c.ToolCallID], "output") {
-		return fmt.Errorf("tool call %s goes on after its outcome", c.ToolCallID)
+		return fmt.Errorf("tool call %s changes after its result", c.ToolCallID)
 	}
 	if v.tools == nil {
 		v.tools = map[string]string{}

@@ -259,7 +259,7 @@ func operationsOf(t *testing.T, ctx context.Context, c *workerAgent) (all []ledg
 	return all
 }
 
-// TestWorkerSteps has a model that never stops to call a tool.
+// TestWorkerSteps runs a model that calls a tool in every answer.
 func TestWorkerSteps(t *testing.T) {
 	for most, want := range map[int]int{0: 20, 3: 3} {
 		asked, runs := 0, 0

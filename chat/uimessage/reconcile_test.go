@@ -84,13 +84,13 @@ func TestReconcile(t *testing.T) {
 			"assistant a1 " + callAsked, "assistant a1 " +
 				`{"type":"tool-g","toolCallId":"1","state":"approval-responded","input":{},"approval":{"id":"q","approved":true}}`,
 			"assistant a1 " + callOK},
-		"a call that nobody made": {
+		"a call that no model made": {
 			"user u1 " + hello, "user u1 " + hello + "\nassistant own " + callOK, "user u1 " + hello},
-		"a call that nobody made, in a text": {
+		"a call that no model made, in a text": {
 			"", "assistant own " + sure + "," + callOK, "assistant own " + sure},
-		"a call that nobody made, of the user": {
+		"a call that no model made, of the user": {
 			"", "user u1 " + hello + "," + callOK, "user u1 " + hello},
-		"a call that nobody made, in a stored message": {
+		"a call that no model made, in a stored message": {
 			"assistant a1 " + sure + "," + callDone, "assistant a1 " + otherCall + "," + sure + "," + otherCall, "assistant a1 " + sure + "," + callDone},
 		"calls in another order, twice, and left out": {
 			"assistant a1 " + callDone + "," + callTwo + "," + hello + "," + callThree,
