@@ -123,7 +123,7 @@ func (m *countingModel) ask(p *chat.Prompt, named bool) error {
 		return err
 	}
 	if named && ok && m.run > 0 {
-		return m.agent.record("fetched what was %s", name)
+		return m.agent.record("fetched the stored answer %s", name)
 	}
 	return m.agent.record("model")
 }

@@ -126,13 +126,13 @@ func TestChatRecoveryCostAfterSIGKILL(t *testing.T) {
 		"six times, counted":       killedSixTimes,
 		"the hook stops":           killedAndEnded("stopper", "aborted", ""),
 		"the hook drops all":       discardedByHook,
-		"what was kept":            checkpointForHook,
+		"checkpoint for the hook":  checkpointForHook,
 		"body and tools":           bodyAndToolsAfterAKill,
 		"without recovery":         killedAndEnded("fragile", "error", "could not recover"),
 		"asked while it recovers":  askedDuringRecovery,
 		"another joins":            joinedAfterAKill,
 		"two in a row, both asked": killedWithQueuedRequest,
-		"the provider goes on":     killedDuringStoredAnswer,
+		"the provider continues":   killedDuringStoredAnswer,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -349,7 +349,7 @@ func killedDuringStoredAnswer(t *testing.T) {
 	d.p.release()
 	d.waitEnd("one")
 	d.wantTranscript("user:fetch 50", "assistant: 50 words")
-	if d.p.lines("fetched")["fetched what was kept by one"] != 1 {
+	if d.p.lines("fetched")["fetched the stored answer kept by one"] != 1 {
 		t.Errorf("%v", d.p.lines(""))
 	}
 	d.wantCost(2, 1)

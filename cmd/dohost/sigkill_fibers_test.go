@@ -200,7 +200,7 @@ func (p *fiberTest) lines(prefix string) map[string]int {
 	return n
 }
 
-// waitLine waits until a line is in the file so often, without a request to the agent.
+// waitLine waits until the file has a line a number of times, without a request to the agent.
 func (p *fiberTest) waitLine(line string, times int) {
 	p.t.Helper()
 	for deadline := time.Now().Add(scriptTimeout); p.lines(line)[line] < times; {
@@ -226,7 +226,7 @@ func (p *fiberTest) wantOnce(reported map[string]int) {
 		case k < 2 && n != 1: // an end, or a hook
 			p.t.Errorf("%q happened %d times", line, n)
 		case k == 2 && n > 2, k == 2 && n == 2 && step < reported[name]:
-			p.t.Errorf("%q happened %d times, and was stashed %d", line, n, reported[name])
+			p.t.Errorf("%q happened %d times, its checkpoint was %d", line, n, reported[name])
 		}
 	}
 }
@@ -301,7 +301,7 @@ func (p *fiberTest) waitHooks(name string, hooks int) (from []int) {
 		}
 		if time.Now().After(deadline) {
 			_ = p.v.cmd.Process.Kill() // for the end of its log
-			p.t.Fatalf("%s went on from %v, and not any more\n%s", name, from, p.v.logged())
+			p.t.Fatalf("%s resumed from %v, and not again\n%s", name, from, p.v.logged())
 		}
 		select {
 		case <-time.After(time.Millisecond):
@@ -340,7 +340,7 @@ func TestCheckpointIsNeverOlderThanBroadcast(t *testing.T) {
 		p.startProcess()
 		from := p.waitHooks("long", hooks+1)
 		if last := from[len(from)-1]; last < least {
-			t.Errorf("round %d: it goes on from %d, and had told of %d, or gone on from there", round, last, least)
+			t.Errorf("round %d: it resumed from %d; it had reported or resumed from %d", round, last, least)
 		}
 		least, hooks = max(least, from[len(from)-1]), len(from)
 	}
