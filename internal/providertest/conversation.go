@@ -104,7 +104,7 @@ func Ask(ctx context.Context, h *dohosttest.Host, name, id string) (r chat.Respo
 			}
 			var ok bool
 			if r, ok, err = chat.Wait(ctx, t, id); err == nil && !ok {
-				err = errors.New("nobody has asked")
+				err = errors.New("no such request")
 			}
 			return err
 		})

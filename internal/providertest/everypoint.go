@@ -83,12 +83,12 @@ func EveryPoint(t *testing.T, c Case, make New) {
 			}
 			for _, old := range dropped {
 				if word, _, _ := strings.Cut(old, "w"); strings.HasPrefix(list[1].PlainText(), word+"w") {
-					return fmt.Errorf("%q is of what was dropped: %q", list[1].PlainText(), old)
+					return fmt.Errorf("%q repeats dropped text %q", list[1].PlainText(), old)
 				}
 			}
 			drops += len(dropped)
 			if seen := w.texts["one"]; !strings.HasPrefix(list[1].PlainText(), seen) {
-				return fmt.Errorf("%q was shown of %q", seen, list[1].PlainText())
+				return fmt.Errorf("clients received %q of %q", seen, list[1].PlainText())
 			}
 			frames += w.frames
 			if err := checkUsage(ctx, h, len(d.Generations())); err != nil {
@@ -144,7 +144,7 @@ func (c Case) check(d *Double, m *chat.Message, words, tools int) (joined int, e
 		return joined, fmt.Errorf("%d generations are billed, the text is of %v", billed, all)
 	}
 	if c.Once && (joined > 0 || c.Tool && len(steps) > 2) {
-		return joined, errors.New("an answer of which something was said was asked for again")
+		return joined, errors.New("an answer with received text was requested again")
 	}
 	return joined, nil
 }

@@ -104,7 +104,7 @@ func Files(t *testing.T, make New) {
 			t.Errorf("an older one: %q: %v", text, err)
 		}
 		if all := d.Generations(); len(all) != 1 || !bytes.Contains(all[0].Asked, []byte("video/x-odd, which cannot be shown")) {
-			t.Errorf("the model was not told of it")
+			t.Errorf("the model did not get the note about the file")
 		}
 		time.Sleep(time.Minute)
 	})
@@ -341,7 +341,7 @@ func askTwice(t *testing.T, make New, first Plan, want chat.Status, why string) 
 		all, err := json.Marshal(list)
 		for _, secret := range []string{Key, "6789"} {
 			if err != nil || strings.Contains(reports.String()+string(all)+one.Error, secret) {
-				t.Errorf("%q was told: %s %s", secret, &reports, all)
+				t.Errorf("%q is in reports or messages: %s %s", secret, &reports, all)
 			}
 		}
 		if billed, of := len(d.Generations()), strings.Count(strings.Join(texts, ""), "w0 "); billed != of {
@@ -352,10 +352,10 @@ func askTwice(t *testing.T, make New, first Plan, want chat.Status, why string) 
 			t.Error(err)
 		}
 		if first.After > 0 && !strings.HasPrefix(texts[0], Text(0, first.After)) {
-			t.Errorf("what was said first is %q", texts[0])
+			t.Errorf("the first text is %q", texts[0])
 		}
 		if want == chat.StatusCompleted && len(strings.Fields(texts[0])) < 8 {
-			t.Errorf("it was not gone on with: %q", texts[0])
+			t.Errorf("it was not resumed: %q", texts[0])
 		}
 	})
 }
