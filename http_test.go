@@ -548,7 +548,7 @@ func TestTimeoutHandler(t *testing.T) {
 		}
 		more.Close()
 		if err := <-left; !errors.Is(err, runtime.ErrNoTurn) {
-			t.Errorf("what was left behind read on: %v", err)
+			t.Errorf("the goroutine that outlived its handler continued to read: %v", err)
 		}
 		mustTouch(t, h)
 	})

@@ -68,7 +68,7 @@ func TestSyncFailureFailsTheStore(t *testing.T) {
 		wantDown(t, "throttle", <-throttled)
 		wantRefused(t, a, entry{j, "late"})
 		if string(open.Value()) != "1" || open.Next() {
-			t.Error("the open iterator goes on")
+			t.Error("the open iterator continues")
 		}
 		wantDown(t, "open iterator", open.Close())
 		_, err = sn.Exists(a.id)

@@ -195,7 +195,7 @@ func TestPollsAreBounded(t *testing.T) {
 	})
 }
 
-// TestWaitsAreBounded has workers that wait for a task and whose daemon reports their end, and then as many workers that wait as may, and one more.
+// TestWaitsAreBounded has a worker with an exit report while it waits for a task, then the maximum number of waiting workers, and one more.
 // Other requests of the pool are answered all the time.
 func TestWaitsAreBounded(t *testing.T) {
 	inPool(t, &Options{MaxWorkers: 2 * maxWaits}, func(ctx context.Context, f *fixture) {

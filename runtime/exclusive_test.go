@@ -209,7 +209,7 @@ func TestExclusiveHasThirtySeconds(t *testing.T) {
 			t.Errorf("%v after %v", err, d)
 		}
 		if !long.ended() {
-			t.Fatal("the section goes on")
+			t.Fatal("the section continues")
 		}
 		f, ok := errors.AsType[*Fenced](long.err)
 		if e, _ := errors.AsType[*Error](long.err); !ok || f.Reason != ReasonExclusive || !e.Reset() || !e.Overloaded() {

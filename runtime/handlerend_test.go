@@ -74,7 +74,7 @@ func TestAwaitOutlivingItsHandlerFails(t *testing.T) {
 					t.Errorf("the impatient one: %v", err)
 				}
 				if err := <-left; !errors.Is(err, ErrNoTurn) {
-					t.Errorf("what it left behind: %v", err)
+					t.Errorf("the goroutine that outlived its handler: %v", err)
 				}
 				if n, err := add(t.Context(), h, "a", 1); err != nil || n != 1 {
 					t.Errorf("add = %d, %v", n, err)
@@ -109,7 +109,7 @@ func TestAwaitQueuedAtItsHandlersEndFails(t *testing.T) {
 			t.Error(err)
 		}
 		if err := <-left; !errors.Is(err, ErrNoTurn) {
-			t.Errorf("what was left behind: %v", err)
+			t.Errorf("the goroutine that outlived its handler: %v", err)
 		}
 		if _, err := add(t.Context(), h, "a", 1); err != nil {
 			t.Error(err)
@@ -139,7 +139,7 @@ func TestTransactionOutlivingItsHandlerIsRolledBack(t *testing.T) {
 			t.Error(err)
 		}
 		if err := <-left; !errors.Is(err, ErrNoTurn) {
-			t.Errorf("what was left behind: %v", err)
+			t.Errorf("the goroutine that outlived its handler: %v", err)
 		}
 		err = do(t.Context(), h, "a", "look", func(ctx context.Context, c *counter) error {
 			before, err := c.get(ctx, "before")
@@ -181,7 +181,7 @@ func TestExclusiveOutlivingItsHandlerIsClosed(t *testing.T) {
 			}
 		}
 		if err := <-left; !errors.Is(err, ErrNoTurn) {
-			t.Errorf("what was left behind: %v", err)
+			t.Errorf("the goroutine that outlived its handler: %v", err)
 		}
 		if n, err := add(t.Context(), h, "a", 1); err != nil || n != 4 {
 			t.Errorf("add = %d, %v", n, err)
@@ -326,7 +326,7 @@ func TestAwaitOutlivingExclusiveDoesNotBlockOthers(t *testing.T) {
 				}
 				for range 1 + inside {
 					if err := <-left; err != nil && !errors.Is(err, ErrNoTurn) {
-						t.Errorf("what was left behind: %v", err)
+						t.Errorf("the goroutine that outlived its handler: %v", err)
 					}
 				}
 				if entered := inside; entered > 0 {
