@@ -65,7 +65,7 @@ func (r *running) start(ctx context.Context) error {
 	return nil
 }
 
-// traced is that of tracee.
+// traced returns the tracer of the peer, its process and its folder, for tracee.
 func (r *running) traced() (*tracer, int, string) {
 	return &r.peer.trace, r.cmd.Process.Pid, filepath.Dir(r.store)
 }

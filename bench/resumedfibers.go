@@ -200,10 +200,10 @@ func (r *resumeRun) verify(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		stashes := fmt.Sprint(fences + 1)
-		if info.Status != agent.FiberCompleted || info.Attempt != fences+1 || string(info.Checkpoint) != stashes {
+		checkpoint := fmt.Sprint(fences + 1)
+		if info.Status != agent.FiberCompleted || info.Attempt != fences+1 || string(info.Checkpoint) != checkpoint {
 			return fmt.Errorf("no figure: the fiber of %s is %s after %d interruptions at checkpoint %s; want %d and %s",
-				name(i), info.Status, info.Attempt, info.Checkpoint, fences+1, stashes)
+				name(i), info.Status, info.Attempt, info.Checkpoint, fences+1, checkpoint)
 		}
 	}
 	return nil
