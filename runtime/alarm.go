@@ -129,7 +129,7 @@ func jitter(id ID, s objectstore.Slot) float64 {
 }
 
 // alarmClasses reads the classes that have alarms, for the scheduler. If a damaged block may hide a
-// class, they are all bound ones as well: the block does not have all indexes.
+// class, it returns all bound classes, too: the block does not have all indexes.
 func (h *Host) alarmClasses(ctx context.Context) ([]string, error) {
 	sn, err := h.store.Snapshot(ctx)
 	if err != nil {

@@ -174,8 +174,8 @@ func (t *turn) releaseTurn() error {
 }
 
 // reacquireTurn waits until the turn is held again. If the incarnation has ended by then,
-// reacquireTurn returns the reason: the turn is that of the dead incarnation, which runs no
-// other event, and storage refuses. A goroutine that outlived its handler does not get the
+// reacquireTurn returns the reason: the turn belongs to the ended incarnation, which runs
+// no other event, and storage refuses. A goroutine that outlived its handler does not get the
 // turn back.
 func (t *turn) reacquireTurn() error {
 	o := t.ev.obj

@@ -23,8 +23,8 @@ type outbox struct {
 //
 //  1. The event of the append writes the data, the notices and the alarm in one batch.
 //  2. When the batch is durable, its response leaves and a round begins. The response waits for no subscription.
-//  3. A round calls the subscriptions outside of the turn, each with the newest tail. It repeats until no notice is left but those
-//     that a subscription did not accept.
+//  3. A round calls the subscriptions outside of the turn, each with the newest tail. It repeats until only the notices that a
+//     subscription did not accept are left.
 //  4. An event that follows the acceptance deletes a notice, if the stream is as it was when the call began. Losing the deletion
 //     costs a repetition, so nothing waits for it.
 //  5. The alarm begins a round for the notices that are left, after an eviction or a crash too. The delays between its rounds double.

@@ -6,9 +6,9 @@
 //	   └────finished───────┘
 //
 // A step of a fiber reads a piece of the file, calls the mergers, and adds the words to the researcher's own
-// rows. The calls come first and carry the step's number, so a merger recognizes a repeated step; the own rows
-// and the fiber's checkpoint are written together after the calls. So a step that is cut off runs again,
-// completely, and counts once.
+// rows. The calls come first and carry the step's number, so a merger recognizes a repeated step; the
+// researcher's rows and the fiber's checkpoint are written together after the calls. So a step that is cut off
+// runs again, completely, and counts once.
 package research
 
 import (

@@ -45,7 +45,7 @@ const (
 	Transaction Op = "Transaction" // Body; rolled back if N is odd
 	Exclusive   Op = "Exclusive"   // Body
 	HoldTurn    Op = "HoldTurn"    // Body, in the function of an Await
-	Call        Op = "Call"        // Body, in object K, if K is greater than the own number
+	Call        Op = "Call"        // Body, in object K, if K is greater than the number of this object
 	Copy        Op = "Copy"        // exports the object, and imports it under another name
 	Go          Op = "Go"          // Body, in a task
 	Flush       Op = "Flush"       // a piece of the response, if the event is an HTTP request

@@ -72,7 +72,7 @@ func CellName(name string, cell, cells int) string {
 	return fmt.Sprintf("%s-%d-of-%d", name, cell, cells)
 }
 
-// Log returns the log of a cell of so many cells, for [cluster.Options.Log]. [CellName] makes its name. Its leases are valid as long as
+// Log returns the log of a cell, given the number of cells, for [cluster.Options.Log]. [CellName] makes its name. Its leases are valid as long as
 // the record of the node is, so Acquire waits until Renew has succeeded.
 func (t *Table) Log(ctx context.Context, cell, cells int) (*Log, error) {
 	l, err := Open(ctx, t.log.nc, CellName(t.log.cell, cell, cells), &t.log.options)

@@ -27,7 +27,7 @@ type Flags struct {
 	natslog.Flags
 
 	Name   string   `name:"nats-server" env:"DOHOST_NATS_SERVER" placeholder:"NAME" help:"Run a NATS server with this name in the process, and keep the history on it and on the servers of the other nodes. It replaces --cluster, and needs --nats-routes and --cluster-secret."`
-	Routes []string `name:"nats-routes" env:"DOHOST_NATS_ROUTES" placeholder:"NAME=HOST:PORT,..." help:"Names and addresses of all servers, including the own one; the same on all nodes."`
+	Routes []string `name:"nats-routes" env:"DOHOST_NATS_ROUTES" placeholder:"NAME=HOST:PORT,..." help:"Names and addresses of all servers, this one included. All nodes need the same value."`
 	Listen string   `name:"nats-listen" env:"DOHOST_NATS_LISTEN" placeholder:"ADDR" help:"Address where the server listens for the other servers: host:port. Default: its address in --nats-routes."`
 	Dir    string   `name:"nats-dir" env:"DOHOST_NATS_DIR" placeholder:"DIR" help:"Folder of the server (./nats-data)."`
 
