@@ -50,13 +50,13 @@ var phrases = []phrase{
 
 // passage is a comment, the help of a flag or a command, a text of an error, of the log or of a page, or a document.
 type passage struct {
-	place string // a folder, a package and " tests" or " texts", or the path of a document
+	place string // a folder, a package and " tests", " texts" or " scripts", or the path of a document
 	at    string
 	text  string
 }
 
-// passages returns the comments and the help of the packages, the texts of their errors and logs, the pages, the comments of the page's modules and styles, and the
-// documents of a repository.
+// passages returns the comments and the help of the packages, the texts of their errors and logs, the pages, the comments of the page's modules and styles, the
+// documents, and the comments of the tests' scripts of a repository.
 func passages(fsys fs.FS) (all []passage, err error) {
 	t, err := load(fsys)
 	if err != nil {
@@ -114,6 +114,30 @@ func passages(fsys fs.FS) (all []passage, err error) {
 		all = append(all, passage{p, p, quoted.ReplaceAllString(fenced.ReplaceAllString(string(text), ""), "")})
 		return err
 	})
+	if err != nil {
+		return nil, err
+	}
+	scripts, err := scriptPassages(fsys)
+	return append(all, scripts...), err
+}
+
+// scriptPassages returns the comments of the scripts and transcripts in the folders named testdata.
+func scriptPassages(fsys fs.FS) (all []passage, err error) {
+	err = fs.WalkDir(fsys, ".", func(p string, d fs.DirEntry, err error) error {
+		dir, _, inside := strings.Cut(p, "/testdata/")
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && p != "." && path.Base(p) != "testdata" && ignored(fsys, p):
+			return fs.SkipDir
+		case d.IsDir() || !inside || path.Ext(p) != ".txt" && path.Ext(p) != ".txtar":
+			return nil
+		}
+		text, err := fs.ReadFile(fsys, p)
+		comments := strings.Join(hashComment.FindAllString(string(text), -1), "\n")
+		all = append(all, passage{dir + " scripts", p, quoted.ReplaceAllString(comments, "")})
+		return err
+	})
 	return all, err
 }
 
@@ -145,6 +169,7 @@ const glossary = "docs/glossary.md"
 var (
 	markup        = regexp.MustCompile(`(?s)<script.*?</script>|<style.*?</style>|<[^>]*>`)
 	quoted        = regexp.MustCompile("`[^`\n]*`")
+	hashComment   = regexp.MustCompile(`(?m)^#.*$`)
 	scriptComment = regexp.MustCompile(`(?s:/\*.*?\*/)|(?m:(?:^|\s)//.*$)`)
 	fenced        = regexp.MustCompile("(?ms)^```.*?^```$|^    .*?$")
 )
@@ -252,7 +277,7 @@ func logRates(t *testing.T, found counts, words map[string]int) {
 		switch {
 		case strings.HasSuffix(place, ".md"):
 			return "documents"
-		case strings.HasSuffix(place, " tests"):
+		case strings.HasSuffix(place, " tests"), strings.HasSuffix(place, " scripts"):
 			return "tests"
 		}
 		return "comments"
@@ -286,13 +311,20 @@ func TestPhrasesAreCounted(t *testing.T) {
 		"cli/e_test.go":   {Data: []byte("package cli\n\nvar err = errors.New(\"who\")\n")},
 		"page/p.html":     {Data: []byte("<p title=who>one that\nis <b>none of</b> those of it, whose</p><script>who</script>\n")},
 		"page/p.css":      {Data: []byte(".what { color: red; } /* Behind. */\n")},
+
+		"alarm/testdata/a.txt":                 {Data: []byte("# Who asks.\ncall who a # who\n")},
+		"alarm/testdata/script/b.txtar":        {Data: []byte("exec who\n# At once,\n# `who` or not.\n")},
+		"alarm/testdata/c.json":                {Data: []byte("# Who\n")},
+		"alarm/notes.txt":                      {Data: []byte("# Who\n")},
+		"page/node_modules/who/testdata/a.txt": {Data: []byte("# Who\n")},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	found, words := countPhrases(all)
 	const want = "alarm\tat-once\t1\nalarm\tbehind\t1\nalarm\tbeside\t1\nalarm\tgo-on\t1\nalarm\tis-told\t1\nalarm\tmeanwhile\t1\n" +
-		"alarm\tof-which\t1\nalarm\tsomebody\t1\nalarm\twhat\t1\nalarm\twho\t1\nalarm tests\twhat\t1\ncli\twhat\t1\n" +
+		"alarm\tof-which\t1\nalarm\tsomebody\t1\nalarm\twhat\t1\nalarm\twho\t1\n" +
+		"alarm scripts\tat-once\t1\nalarm scripts\twho\t1\nalarm tests\twhat\t1\ncli\twhat\t1\n" +
 		"cli texts\tat-once\t1\ncli texts\tbehind\t1\ncli texts\twho\t1\ndocs/a.md\twhat\t1\n" +
 		"page\tbehind\t1\npage\tis-told\t1\npage\twhat\t1\npage\twho\t2\n" +
 		"page texts\tnone-of\t1\npage texts\tone-that\t1\npage texts\tthat-of\t1\npage texts\twhose\t1\n"
