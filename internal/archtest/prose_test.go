@@ -48,44 +48,21 @@ var phrases = []phrase{
 	{"none-of", regexp.MustCompile(`(?i)\bnone of\b`)},
 }
 
-// passage is a comment, the help of a flag or a command, a text of an error, of the log or of a page, or a document.
+// passage is a comment, the help of a flag or a command, a text of an error, of the log, of a test or of a page, or a document.
 type passage struct {
-	place string // a folder, a package and " tests", " texts" or " scripts", or the path of a document
+	place string // a folder, a package and " tests", " texts", " tests texts" or " scripts", or the path of a document
 	at    string
 	text  string
 }
 
-// passages returns the comments and the help of the packages, the texts of their errors and logs, the pages, the comments of the page's modules and styles, the
-// documents, and the comments of the tests' scripts of a repository.
+// passages returns the comments and the help of the packages, the texts of their errors and logs, the sentences in the strings of their tests, the pages, the comments
+// of the page's modules and styles, the documents, and the comments of the tests' scripts of a repository.
 func passages(fsys fs.FS) (all []passage, err error) {
 	t, err := load(fsys)
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range t.files {
-		place := f.dir
-		if f.test {
-			place += " tests"
-		}
-		for _, group := range f.syntax.Comments {
-			pos := t.fset.Position(group.Pos())
-			all = append(all, passage{place, fmt.Sprintf("%s:%d", pos.Filename, pos.Line), quoted.ReplaceAllString(group.Text(), "")})
-		}
-		ast.Inspect(f.syntax, func(n ast.Node) bool {
-			if field, ok := n.(*ast.Field); ok && field.Tag != nil {
-				pos := t.fset.Position(field.Tag.Pos())
-				text := reflect.StructTag(strings.Trim(field.Tag.Value, "`")).Get("help")
-				all = append(all, passage{place, fmt.Sprintf("%s:%d", pos.Filename, pos.Line), text})
-			}
-			if call, ok := n.(*ast.CallExpr); ok && !f.test && makesText(call) {
-				pos := t.fset.Position(call.Pos())
-				for _, text := range literals(call) {
-					all = append(all, passage{place + " texts", fmt.Sprintf("%s:%d", pos.Filename, pos.Line), text})
-				}
-			}
-			return true
-		})
-	}
+	all = goPassages(t)
 	err = eachFile(fsys, ".html", func(p string) error {
 		text, err := fs.ReadFile(fsys, p)
 		all = append(all, passage{path.Dir(p) + " texts", p, markup.ReplaceAllString(string(text), " ")})
@@ -119,6 +96,48 @@ func passages(fsys fs.FS) (all []passage, err error) {
 	}
 	scripts, err := scriptPassages(fsys)
 	return append(all, scripts...), err
+}
+
+// goPassages returns the passages of the Go files of a repository.
+func goPassages(t *tree) (all []passage) {
+	for _, f := range t.files {
+		place := f.dir
+		if f.test {
+			place += " tests"
+		}
+		add := func(place string, n ast.Node, text string) {
+			pos := t.fset.Position(n.Pos())
+			all = append(all, passage{place, fmt.Sprintf("%s:%d", pos.Filename, pos.Line), text})
+		}
+		for _, group := range f.syntax.Comments {
+			add(place, group, quoted.ReplaceAllString(group.Text(), ""))
+		}
+		ast.Inspect(f.syntax, func(n ast.Node) bool {
+			if field, ok := n.(*ast.Field); ok && field.Tag != nil {
+				add(place, field.Tag, reflect.StructTag(strings.Trim(field.Tag.Value, "`")).Get("help"))
+			}
+			if call, ok := n.(*ast.CallExpr); ok && !f.test && makesText(call) {
+				for _, text := range literals(call) {
+					add(place+" texts", call, text)
+				}
+			}
+			if text, ok := sentence(n); ok && f.test {
+				add(place+" texts", n, text)
+			}
+			return true
+		})
+	}
+	return all
+}
+
+// sentence returns the text of a string literal with three words or more.
+func sentence(n ast.Node) (text string, ok bool) {
+	l, ok := n.(*ast.BasicLit)
+	if !ok || l.Kind != token.STRING {
+		return "", false
+	}
+	text, err := strconv.Unquote(l.Value)
+	return text, err == nil && len(strings.Fields(text)) >= 3
 }
 
 // scriptPassages returns the comments of the scripts and transcripts in the folders named testdata.
@@ -277,7 +296,7 @@ func logRates(t *testing.T, found counts, words map[string]int) {
 		switch {
 		case strings.HasSuffix(place, ".md"):
 			return "documents"
-		case strings.HasSuffix(place, " tests"), strings.HasSuffix(place, " scripts"):
+		case strings.Contains(place, " tests"), strings.HasSuffix(place, " scripts"):
 			return "tests"
 		}
 		return "comments"
@@ -308,7 +327,7 @@ func TestPhrasesAreCounted(t *testing.T) {
 		"cli/c.go":        {Data: []byte("package cli\n\ntype flags struct {\n\tDir string `name:\"who\" help:\"What it is.\"`\n}\n")},
 		"page/p.js":       {Data: []byte("// What\nconst what = \"https://who\"; // who\n/* who\nis told */\n")},
 		"cli/e.go":        {Data: []byte("package cli\n\nvar err = errors.New(\"who at once\")\nvar x = other(\"who\")\nvar a = slog.String(\"behind\", \"x\")\n")},
-		"cli/e_test.go":   {Data: []byte("package cli\n\nvar err = errors.New(\"who\")\n")},
+		"cli/e_test.go":   {Data: []byte("package cli\n\nvar err = errors.New(\"who\")\nvar text = `who is \nthere`\nvar two = \"who is\"\n")},
 		"page/p.html":     {Data: []byte("<p title=who>one that\nis <b>none of</b> those of it, whose</p><script>who</script>\n")},
 		"page/p.css":      {Data: []byte(".what { color: red; } /* Behind. */\n")},
 
@@ -325,7 +344,7 @@ func TestPhrasesAreCounted(t *testing.T) {
 	const want = "alarm\tat-once\t1\nalarm\tbehind\t1\nalarm\tbeside\t1\nalarm\tgo-on\t1\nalarm\tis-told\t1\nalarm\tmeanwhile\t1\n" +
 		"alarm\tof-which\t1\nalarm\tsomebody\t1\nalarm\twhat\t1\nalarm\twho\t1\n" +
 		"alarm scripts\tat-once\t1\nalarm scripts\twho\t1\nalarm tests\twhat\t1\ncli\twhat\t1\n" +
-		"cli texts\tat-once\t1\ncli texts\tbehind\t1\ncli texts\twho\t1\ndocs/a.md\twhat\t1\n" +
+		"cli tests texts\twho\t1\ncli texts\tat-once\t1\ncli texts\tbehind\t1\ncli texts\twho\t1\ndocs/a.md\twhat\t1\n" +
 		"page\tbehind\t1\npage\tis-told\t1\npage\twhat\t1\npage\twho\t2\n" +
 		"page texts\tnone-of\t1\npage texts\tone-that\t1\npage texts\tthat-of\t1\npage texts\twhose\t1\n"
 	if found.String() != want || words["alarm"] != 23 {
