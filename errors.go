@@ -31,7 +31,7 @@ var (
 	// class has no handler for a request or a socket.
 	ErrNotFound = errkind.ErrNotFound
 	// ErrConflict reports that a row exists or has another version than expected, that an object to be imported
-	// exists, or that another host has the store open.
+	// exists, that another host has the store open, or that a standby may lack records of the archive.
 	ErrConflict = errkind.ErrConflict
 	// ErrUnauthenticated reports that the caller has not proved its identity.
 	ErrUnauthenticated = errkind.ErrUnauthenticated

@@ -61,7 +61,7 @@ type Host struct {
 // Open opens the store in dir, creating it if necessary, and starts delivering the due alarms. The
 // caller must close the host.
 //
-// Errors: [ErrConflict] if another host has the store open; [ErrDamaged] for an unknown format, and for a directory, or
+// Errors: [ErrConflict] if another host has the store open, and for a standby that was not promoted; [ErrDamaged] for an unknown format, and for a directory, or
 // a database in it, that is not the store's; [ErrNotFound] if the store's database is missing or incomplete; and errors
 // that name a mistake in the options or classes, which leave the directory unchanged.
 func Open(dir string, o *Options, classes ...Class) (*Host, error) {

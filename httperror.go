@@ -74,6 +74,7 @@ var errorCodes = []struct {
 	{objectstore.ErrNoBase, "no_base", http.StatusNotFound},
 	{objectstore.ErrForeignBookmark, "foreign_bookmark", http.StatusConflict},
 	{objectstore.ErrNotShipping, "not_shipping", http.StatusConflict},
+	{objectstore.ErrStandbyLags, "standby_lags", http.StatusConflict},
 	{objectstore.ErrStream, "bad_export", http.StatusBadRequest},
 	{objectstore.ErrExists, "exists", http.StatusConflict},
 	{runtime.ErrDeadlock, "deadlock", http.StatusInternalServerError},

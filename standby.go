@@ -12,14 +12,6 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// Errors of standbys.
-var (
-	// ErrStandby is the error of [Open] for the folder of a standby that was not promoted.
-	ErrStandby = objectstore.ErrStandby
-	// ErrStandbyLags reports that [Standby.Promote] refused, because the standby may lack records of the archive.
-	ErrStandbyLags = objectstore.ErrStandbyLags
-)
-
 // Standby is a copy of a store that follows the archive of another host ([Options].Ship). It runs no object and fires no alarm; its
 // durable state can be inspected, and it can be promoted. Its methods may be called from any goroutine.
 type Standby struct {
@@ -81,8 +73,9 @@ func (y *Standby) Status() StandbyStatus { return y.y.Status() }
 
 // Promote applies the records that the archive has, and makes the folder a store for [Open]. Follow then returns nil, and the standby
 // can be inspected until Close. The first host that opens the store makes a history of its own: it needs another archive. If the archive
-// lacks a record or the last applied one, has no complete base yet, or cannot be read, the error is [ErrStandbyLags], and the standby
-// continues. It is the error, too, while a read of the archive hangs. Other errors: the errors of Follow, which ends with them, too.
+// lacks a record or the last applied one, has no complete base yet, or cannot be read, the error is [ErrConflict], with the code
+// standby_lags of [DescribeError], and the standby continues. It is the error, too, while a read of the archive hangs. Other errors: the
+// errors of Follow, which ends with them, too.
 //
 // Promote does not stop a host that still ships to the archive. From then on there are two stores with different histories.
 func (y *Standby) Promote(ctx context.Context) (StandbyStatus, error) { return y.y.Promote(ctx) }

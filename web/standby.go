@@ -2,7 +2,6 @@ package web
 
 import (
 	"context"
-	"errors"
 	"io"
 	"iter"
 	"log/slog"
@@ -101,8 +100,8 @@ func promote(w http.ResponseWriter, r *http.Request, y *dohost.Standby) {
 	st, err := try(r.Context())
 	if err != nil {
 		code := "not_promoted"
-		if errors.Is(err, dohost.ErrStandbyLags) {
-			code = "standby_lags"
+		if b, _ := dohost.DescribeError(err); b.Code == "standby_lags" {
+			code = b.Code
 		}
 		refuse(w, http.StatusConflict, code, err.Error())
 		return
