@@ -1,6 +1,10 @@
 package dohost
 
-import "github.com/dohost/dohost/eviction"
+import (
+	"fmt"
+
+	"github.com/dohost/dohost/eviction"
+)
 
 // EndMode is a way to end an incarnation.
 type EndMode = eviction.EndMode
@@ -20,4 +24,10 @@ const (
 )
 
 // ParseEndMode returns the mode with a name: fence, restart or crash. Any other name is an error.
-func ParseEndMode(name string) (EndMode, error) { return eviction.ParseEndMode(name) }
+func ParseEndMode(name string) (EndMode, error) {
+	mode, err := eviction.ParseEndMode(name)
+	if err != nil {
+		return mode, fmt.Errorf("dohost: %w", err)
+	}
+	return mode, nil
+}

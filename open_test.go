@@ -52,8 +52,8 @@ func TestOpenRefusesOptionsOutOfRange(t *testing.T) {
 		{dohost.Options{TimeScale: math.Inf(1)}, []string{"Options.TimeScale", "+Inf", "above 0"}},
 		{dohost.Options{Origins: []string{"https://a.test", "["}}, []string{"Options.Origins", `"["`, "syntax error"}},
 		{dohost.Options{Origins: []string{""}}, []string{"Options.Origins", `""`, "host is empty"}},
-		{dohost.Options{Chaos: dohost.Chaos{Rate: 1.5}}, []string{"Options.Chaos", "rate 1.5", "0 to 1"}},
-		{dohost.Options{Chaos: dohost.Chaos{Rate: 0.5, Places: []eviction.Place{99}}}, []string{"Options.Chaos", `"place 99"`, "commit"}},
+		{dohost.Options{Chaos: dohost.Chaos{Rate: 1.5}}, []string{"dohost: Options.Chaos: chaos rate 1.5", "0 to 1"}},
+		{dohost.Options{Chaos: dohost.Chaos{Rate: 0.5, Places: []eviction.Place{99}}}, []string{"dohost: Options.Chaos: chaos place", `"place 99"`, "commit"}},
 	} {
 		t.Run(strings.Join(c.words[:2], " "), func(t *testing.T) { refused(t, &c.o, c.words) })
 	}

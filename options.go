@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost/eviction"
+	"github.com/dohost/dohost/internal/errkind"
 	"github.com/dohost/dohost/internal/socket"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
@@ -137,7 +138,7 @@ func (o *Options) check() error {
 		return fmt.Errorf("dohost: Options.TimeScale is %v, want 0 for the default, or a finite number above 0", s)
 	}
 	if err := o.Chaos.Validate(); err != nil {
-		return fmt.Errorf("dohost: Options.Chaos: %w", err)
+		return errkind.About("Options.Chaos", err)
 	}
 	for _, pattern := range o.Origins {
 		if err := socket.CheckOrigin(pattern); err != nil {

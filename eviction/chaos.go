@@ -36,18 +36,18 @@ type Point struct {
 // Validate returns an error for a Rate outside 0 to 1, a negative Mean, a place where no incarnation can end, or a Mode that ends the process.
 func (c *Chaos) Validate() error {
 	if c.Rate < 0 || c.Rate > 1 || math.IsNaN(c.Rate) {
-		return fmt.Errorf("chaos rate %v: want a chance per place from 0 to 1", c.Rate)
+		return fmt.Errorf("dohost: chaos rate %v: want a chance per place from 0 to 1", c.Rate)
 	}
 	if c.Mean < 0 {
-		return fmt.Errorf("chaos mean %v: want a mean age of 0 or more", c.Mean)
+		return fmt.Errorf("dohost: chaos mean %v: want a mean age of 0 or more", c.Mean)
 	}
 	for _, p := range c.Places {
 		if !p.Ends() {
-			return fmt.Errorf("chaos place %q: want some of %v", p, Places())
+			return fmt.Errorf("dohost: chaos place %q: want some of %v", p, Places())
 		}
 	}
 	if c.Mode > EndCrash {
-		return fmt.Errorf("chaos %v: want one of %s", c.Mode, strings.Join(modes[:EndPowerCut], ", "))
+		return fmt.Errorf("dohost: chaos %v: want one of %s", c.Mode, strings.Join(modes[:EndPowerCut], ", "))
 	}
 	return nil
 }

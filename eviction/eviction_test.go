@@ -176,23 +176,23 @@ func TestParseChaos(t *testing.T) {
 
 func TestChaosValidate(t *testing.T) {
 	for _, c := range []struct {
-		chaos Chaos
-		names string // the name in the error; empty for none
+		chaos  Chaos
+		begins string // the beginning of the error; empty for none
 	}{
 		{Chaos{}, ""},
 		{Chaos{Rate: 1, Mean: time.Second, Places: Places(), Mode: EndCrash}, ""},
-		{Chaos{Rate: -0.1}, "rate -0.1"},
-		{Chaos{Rate: 1.1}, "rate 1.1"},
-		{Chaos{Rate: math.NaN()}, "rate NaN"},
-		{Chaos{Rate: math.Inf(1)}, "rate +Inf"},
-		{Chaos{Mean: -time.Second}, "mean -1s"},
-		{Chaos{Rate: 1, Places: []Place{PlaceStart, 99}}, `place "place 99"`},
-		{Chaos{Places: []Place{PlaceSend}}, `place "send"`},
-		{Chaos{Mode: EndPowerCut}, "chaos power cut: want one of none, fence, restart, crash"},
-		{Chaos{Mode: 9}, "mode 9"},
+		{Chaos{Rate: -0.1}, "dohost: chaos rate -0.1: "},
+		{Chaos{Rate: 1.1}, "dohost: chaos rate 1.1: "},
+		{Chaos{Rate: math.NaN()}, "dohost: chaos rate NaN: "},
+		{Chaos{Rate: math.Inf(1)}, "dohost: chaos rate +Inf: "},
+		{Chaos{Mean: -time.Second}, "dohost: chaos mean -1s: "},
+		{Chaos{Rate: 1, Places: []Place{PlaceStart, 99}}, `dohost: chaos place "place 99": `},
+		{Chaos{Places: []Place{PlaceSend}}, `dohost: chaos place "send": `},
+		{Chaos{Mode: EndPowerCut}, "dohost: chaos power cut: want one of none, fence, restart, crash"},
+		{Chaos{Mode: 9}, "dohost: chaos mode 9: "},
 	} {
 		err := c.chaos.Validate()
-		if (err != nil) != (c.names != "") || err != nil && !strings.Contains(err.Error(), c.names) {
+		if (err != nil) != (c.begins != "") || err != nil && !strings.HasPrefix(err.Error(), c.begins) {
 			t.Errorf("%+v: %v", c.chaos, err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/dohost/dohost/eviction"
+	"github.com/dohost/dohost/internal/errkind"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -99,7 +100,7 @@ func (h *Host) restoreObject(
 			return "", err
 		}
 		if err := r.wait(waiting); err != nil {
-			return "", fmt.Errorf("restoring %v: %w", id, err)
+			return "", errkind.About(fmt.Sprintf("restoring %v", id), err)
 		}
 		h.log.Info("object restored to an earlier state", "object", id.String(), "record", state.Record, "undo", string(r.undo))
 		return r.undo, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -29,7 +30,7 @@ func TestRestoreWaitsForAnImport(t *testing.T) {
 		o.mu.Unlock()
 		brief, end := context.WithTimeout(t.Context(), 10*time.Second)
 		defer end()
-		if _, err := h.RestoreObject(brief, id("a"), now); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := h.RestoreObject(brief, id("a"), now); !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), "dohost: restoring counter/a: ") {
 			t.Errorf("while the object is imported: %v", err)
 		}
 		calls := make(chan error, 2)
