@@ -24,7 +24,7 @@ const (
 var testGoroutineDirs = []string{
 	"bench/...", "internal/celltest", "dohosttest/...",
 	"internal/crowd", "internal/lifecycletest", "internal/providertest", "internal/randagent", "internal/randchat",
-	"internal/randprog", "internal/recovery",
+	"internal/randprog", "internal/recovery", "tools/mutate",
 }
 
 // goroutines compares the places where goroutines start with the tables in
