@@ -2,11 +2,52 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/work"
 )
+
+// callOutcome is the outcome of a call of a fiber's method.
+type callOutcome struct {
+	run    uint64 // the number of the run
+	result json.RawMessage
+	failed error
+	final  bool // it failed, and is not retried
+}
+
+// write writes a row with this outcome. If the result does not fit into the row, the fiber fails: its effects
+// stay.
+func (e *callOutcome) write(do func() error) error {
+	err := do()
+	if _, full := errors.AsType[*dohost.LimitError](err); full {
+		*e = callOutcome{run: e.run, failed: fmt.Errorf("agent: the fiber's result: %w", err), final: true}
+		err = do()
+	}
+	return err
+}
+
+// applyOutcome sets the outcome of a call of a fiber's method in its row.
+func (fs *fibers) applyOutcome(r *fiberRow, e *callOutcome, now time.Time) error {
+	eff, err := fs.step(r, work.Event{Kind: work.Returned, Run: e.run, Failed: e.failed != nil, Final: e.final}, now)
+	switch {
+	case err != nil:
+		return err
+	case eff == work.Refused:
+		return errCancelled
+	case e.failed != nil:
+		r.Error = truncatedText(e.failed)
+	default:
+		r.Result = e.result
+	}
+	return nil
+}
+
+// errCancelled ends the update of a row that has ended in the meantime.
+var errCancelled = errors.New("agent: the fiber was cancelled")
 
 // recordOutcomeLater is for a full disk. Work that has ended must not run again, so it deletes the fiber's row
 // immediately, which needs no space, and writes the ended row again when there is space. The row of a failed
@@ -47,6 +88,14 @@ func (fs *fibers) recordOutcomeLater(ctx context.Context, row *fiberRow, e *call
 			return err
 		}
 	}
+}
+
+// end deletes a row, in the batch of the last writes if the row fits into it.
+func (fs *fibers) end(ctx context.Context, id string) error {
+	return retryInNewBatch(ctx, func() error {
+		_, err := fs.delete(ctx, id)
+		return err
+	})
 }
 
 // firstExpiry returns when the first ended fiber expires. An incarnation reads it once, and each end of a fiber

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -117,14 +116,6 @@ func (fs *fibers) update(ctx context.Context, id string, change func(*fiberRow) 
 // delete deletes a fiber's row.
 func (fs *fibers) delete(ctx context.Context, id string) (existed bool, err error) {
 	return remove(ctx, fs.rows, &fiberRows, id)
-}
-
-// end deletes a row, in the batch of the last writes if the row fits into it.
-func (fs *fibers) end(ctx context.Context, id string) error {
-	return retryInNewBatch(ctx, func() error {
-		_, err := fs.delete(ctx, id)
-		return err
-	})
 }
 
 // step changes a fiber's row as an event requires, and returns the effect. Nothing is written yet.
@@ -296,14 +287,6 @@ func (fs *fibers) callMethod(ctx context.Context, row *fiberRow) (again bool, er
 	return false, fs.ended(ctx, row)
 }
 
-// callOutcome is the outcome of a call of a fiber's method.
-type callOutcome struct {
-	run    uint64 // the number of the run
-	result json.RawMessage
-	failed error
-	final  bool // it failed, and is not retried
-}
-
 // recordOutcome writes the outcome of a call of a fiber's method.
 func (fs *fibers) recordOutcome(ctx context.Context, row *fiberRow, e *callOutcome) error {
 	return e.write(func() error {
@@ -318,36 +301,6 @@ func (fs *fibers) recordOutcome(ctx context.Context, row *fiberRow, e *callOutco
 		})
 	})
 }
-
-// write writes a row with this outcome. If the result does not fit into the row, the fiber fails: its effects
-// stay.
-func (e *callOutcome) write(do func() error) error {
-	err := do()
-	if _, full := errors.AsType[*dohost.LimitError](err); full {
-		*e = callOutcome{run: e.run, failed: fmt.Errorf("agent: the fiber's result: %w", err), final: true}
-		err = do()
-	}
-	return err
-}
-
-// applyOutcome sets the outcome of a call of a fiber's method in its row.
-func (fs *fibers) applyOutcome(r *fiberRow, e *callOutcome, now time.Time) error {
-	eff, err := fs.step(r, work.Event{Kind: work.Returned, Run: e.run, Failed: e.failed != nil, Final: e.final}, now)
-	switch {
-	case err != nil:
-		return err
-	case eff == work.Refused:
-		return errCancelled
-	case e.failed != nil:
-		r.Error = truncatedText(e.failed)
-	default:
-		r.Result = e.result
-	}
-	return nil
-}
-
-// errCancelled ends the update of a row that has ended in the meantime.
-var errCancelled = errors.New("agent: the fiber was cancelled")
 
 // fiberCall is a call of a fiber's function or method in this incarnation.
 type fiberCall struct {
