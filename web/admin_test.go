@@ -324,7 +324,7 @@ func TestMetricsCountEventsAndResponses(t *testing.T) {
 	wanted := []string{
 		`dohost_alarm_lag_seconds_count{class="thing"} 1`,
 		`dohost_wakes_total{class="thing"} 3`,
-		`dohost_evictions_total{cause="panic",class="thing",place=""} 2`,
+		`dohost_incarnations_ended_total{cause="panic",class="thing",place=""} 2`,
 		`dohost_events_total{class="thing",result="ok"}`,
 		`dohost_event_seconds_count{class="thing"}`,
 		`dohost_http_responses_total{route="call",status="200"} 1`,
@@ -388,7 +388,7 @@ func TestMetricsCountZombiesAndEvictions(t *testing.T) {
 	<-done
 	for !strings.Contains(scrape(), "dohost_zombies 0") { // it unwinds by itself
 	}
-	if text := scrape(); !strings.Contains(text, `dohost_evictions_total{cause="evicted",class="thing",place=""} 1`) {
+	if text := scrape(); !strings.Contains(text, `dohost_incarnations_ended_total{cause="evicted",class="thing",place=""} 1`) {
 		t.Errorf("no eviction in\n%s", text)
 	}
 }

@@ -38,7 +38,7 @@ func NewMetrics() *Metrics {
 	m := &Metrics{
 		registry:     prometheus.NewRegistry(),
 		wakes:        counter("dohost_wakes_total", "Incarnations started.", "class"),
-		ended:        counter("dohost_evictions_total", "Incarnations ended, by cause, and by place if the cause was chaos.", "class", "cause", "place"),
+		ended:        counter("dohost_incarnations_ended_total", "Incarnations ended, by cause, and by place if the cause was chaos.", "class", "cause", "place"),
 		events:       counter("dohost_events_total", "Finished events, by result: ok, error or no_space.", "class", "result"),
 		refused:      counter("dohost_refused_writes_total", "Refused commits of ended incarnations.", "class"),
 		turns:        counter("dohost_long_turns_total", "Turns held for more than a second.", "class"),
