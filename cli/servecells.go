@@ -160,7 +160,7 @@ func (s *server) leave(ctx context.Context, node *cluster.Node, grace time.Durat
 	draining, cancel := context.WithTimeout(ctx, drainTime+grace)
 	defer cancel()
 	if err := node.Drain(draining); err != nil {
-		s.log.Warn("the other nodes have not taken all cells in time", "error", err)
+		s.log.Warn("the other nodes have not taken all cells in time", "err", err)
 	}
 	return errors.Join(node.Close(ctx), s.shutDown(ctx, max(grace, shutdownTime)))
 }

@@ -108,7 +108,7 @@ func (e *edgeEntry) run(ctx context.Context) {
 // logUnreachable logs that the edge closes the clients of an object that it cannot reach.
 func (e *edgeEntry) logUnreachable(err error) {
 	if skipped, ok := e.rt.failures.next(); ok {
-		e.rt.node.log.Warn("the clients of an object are disconnected, since it cannot be reached", "object", e.id, "error", err, "not_logged", skipped)
+		e.rt.node.log.Warn("the clients of an object are disconnected, since it cannot be reached", "object", e.id, "err", err, "not_logged", skipped)
 	}
 }
 

@@ -96,14 +96,14 @@ func (c *localCell) run(ctx context.Context) {
 		err := c.serve(ctx)
 		if ctx.Err() != nil {
 			if err != nil && !errors.Is(err, context.Canceled) {
-				n.log.Error("a cell was closed with an error", "cell", c.number, "error", err)
+				n.log.Error("a cell was closed with an error", "cell", c.number, "err", err)
 			}
 			break
 		}
 		if time.Since(begun) > longestPause {
 			pause = firstPause
 		}
-		n.log.Error("a cell has failed; it will be acquired again", "cell", c.number, "error", err, "pause", pause)
+		n.log.Error("a cell has failed; it will be acquired again", "cell", c.number, "err", err, "pause", pause)
 		sleep(ctx, pause)
 	}
 	n.mu.Lock()

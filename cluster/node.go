@@ -92,7 +92,7 @@ func (n *Node) join(ctx context.Context) error {
 		if !errors.Is(err, sharedlog.ErrUnavailable) {
 			return err
 		}
-		n.log.Warn("waiting for the table of the cluster", "error", err)
+		n.log.Warn("waiting for the table of the cluster", "err", err)
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -164,7 +164,7 @@ func (n *Node) note(ctx context.Context, err error) {
 	case ctx.Err() != nil:
 	case err != nil && !n.failing:
 		n.failing = true
-		n.log.Error("the table of the cluster cannot be used", "error", err)
+		n.log.Error("the table of the cluster cannot be used", "err", err)
 	case err == nil && n.failing:
 		n.failing = false
 		n.log.Info("the table of the cluster can be used again")

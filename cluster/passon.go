@@ -153,7 +153,7 @@ func (rt *router) fail(w http.ResponseWriter, r *http.Request, err error) {
 // note logs a failure of another node. While a node is down, each request for it fails.
 func (rt *router) note(failure string, to *target, err error) {
 	if skipped, ok := rt.failures.next(); ok {
-		rt.node.log.Warn(failure, "node", to.address, "cell", to.cell, "error", err, "not_logged", skipped)
+		rt.node.log.Warn(failure, "node", to.address, "cell", to.cell, "err", err, "not_logged", skipped)
 	}
 }
 

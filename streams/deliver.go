@@ -120,7 +120,7 @@ func (s *Subscription) recordAttempt(ctx context.Context, c *config, w *wake, a 
 		return nil // a worker has the wake, although its response is lost
 	case a.failure != nil:
 		w.failed(c.Instance)
-		s.state.Report(ctx, "subscription:undelivered", slog.Any("error", a.failure), slog.Int("failures", w.Failures))
+		s.state.Report(ctx, "subscription:undelivered", slog.Any("err", a.failure), slog.Int("failures", w.Failures))
 		return s.save(ctx, w)
 	case !a.done:
 		w.Sent, w.Next = true, time.Time{}

@@ -235,7 +235,7 @@ func (s *session) freeEnded(ctx context.Context) {
 	s.mu.Unlock()
 	for _, o := range ended {
 		if err := s.free(ctx, o); err != nil {
-			s.log.options.Logger.Warn("a cell could not be released; the next renewal repeats it", "error", err)
+			s.log.options.Logger.Warn("a cell could not be released; the next renewal repeats it", "err", err)
 			return
 		}
 	}

@@ -253,7 +253,7 @@ func (t *Table) members(ctx context.Context) (list []cluster.Member, err error) 
 			case errors.Is(err, jetstream.ErrMsgNotFound):
 				continue // the record has expired by now, or the read is old: it is no reason to skip the record the next time
 			case errors.Is(err, errDamaged):
-				t.log.options.Logger.Error("a record in the table of the cluster is skipped", "error", t.failed(err))
+				t.log.options.Logger.Error("a record in the table of the cluster is skipped", "err", t.failed(err))
 			case err != nil:
 				return nil, t.failed(err)
 			}

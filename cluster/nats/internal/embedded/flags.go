@@ -87,7 +87,7 @@ func open[T any](ctx context.Context, f *Flags, log *slog.Logger, call func(cont
 		if now := time.Now(); now.Sub(logged) >= logTime {
 			logged = now
 			log.Warn("waiting for the NATS servers of other nodes: most servers must run, and all of them when the cluster starts for the first time",
-				"server", f.Name, "not_connected", strings.Join(f.server.absent(), ","), "error", err)
+				"server", f.Name, "not_connected", strings.Join(f.server.absent(), ","), "err", err)
 		}
 		select {
 		case <-ctx.Done():
