@@ -234,7 +234,7 @@ func (s *server) answerLinked(q *controlRequest, result linked, err error) {
 	case result == linkedCrowded:
 		s.refuseControl(q.w, tooManyPerStream())
 	case result == linkedTooMany:
-		s.refuseControl(q.w, refused(http.StatusBadRequest, "INVALID_REQUEST", "streams: the limit of a subscription is %d", maxExplicit))
+		s.refuseControl(q.w, refused(http.StatusBadRequest, "INVALID_REQUEST", "streams: want at most %d of them", maxExplicit))
 	default:
 		q.w.WriteHeader(http.StatusNoContent)
 	}
