@@ -88,10 +88,7 @@ type edgeLink struct {
 	since   time.Time     // of the first of them
 }
 
-var (
-	errEdgeClosed = errors.New("cluster: the node is closing")
-	errHandshake  = &dohost.LimitError{What: "handshake of a durable socket", Limit: maxHandshake}
-)
+var errEdgeClosed = errors.New("cluster: the node is closing")
 
 // register adds an opening socket.
 //
@@ -106,9 +103,7 @@ func (d *edge) register(rt *router, id dohost.ID, r *http.Request) (*edgeSocket,
 	}
 	size := linked.size()
 	if size > maxHandshake {
-		err := *errHandshake
-		err.Size = size
-		return nil, &err
+		return nil, &dohost.LimitError{What: "handshake of a durable socket", Size: size, Limit: maxHandshake}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
