@@ -46,7 +46,7 @@ type schemaWalk struct {
 func (w *schemaWalk) visit(schema any) error {
 	first := w.left == maxSchemaParts
 	if w.left--; w.left < 0 {
-		return fmt.Errorf("it is recursive, or has more than %d schemas with those of its references", maxSchemaParts)
+		return fmt.Errorf("it is recursive, or has more than %d schemas, references included", maxSchemaParts)
 	}
 	members, _ := schema.(map[string]any) // or true or false
 	for name, v := range members {

@@ -239,7 +239,7 @@ func (sh *shipper) compare(at *frame.Position) error {
 			return err
 		}
 		if ok && sum(&f) != at.Sum {
-			return fmt.Errorf("%w: record %d of the archive is not that of this store", ErrForeignArchive, at.Number)
+			return fmt.Errorf("%w: record %d of the archive differs from the record of this store", ErrForeignArchive, at.Number)
 		}
 	}
 	return nil

@@ -234,7 +234,7 @@ func TestArchiveOfAnotherHistoryIsRefused(t *testing.T) {
 			put(t, s, "o", "m", fmt.Sprint(i))
 		}
 		s.Abandon()
-		refused("another history", dir, early, "is not that of this store")
+		refused("another history", dir, early, "differs from the record of this store")
 		rs, _ := restored(t, a, RestorePoint{})
 		rs.Abandon()
 		s = shipTo(t, fs, a)

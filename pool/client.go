@@ -164,7 +164,7 @@ func (c *Client) request(ctx context.Context, limit time.Duration, method string
 	}
 	if res.StatusCode == http.StatusOK {
 		if err := json.Unmarshal(text, out); err != nil {
-			return fmt.Errorf("pool: %s: the server's answer is not that of a pool: %w", method, err)
+			return fmt.Errorf("pool: %s: the answer does not come from a pool: %w", method, err)
 		}
 		return nil
 	}

@@ -44,7 +44,7 @@ func TestWorkRefusesTimesThatNoPoolHas(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
 			err := Work(ctx, a.client(), &WorkOptions{Role: "a"}, func(context.Context, *Task) (json.RawMessage, error) { return nil, nil })
-			if err == nil || !strings.Contains(err.Error(), "not that of a pool") || a.requests != 1 {
+			if err == nil || !strings.Contains(err.Error(), "does not come from a pool") || a.requests != 1 {
 				t.Errorf("%s: %v after %d requests", join, err, a.requests)
 			}
 		})

@@ -124,7 +124,7 @@ func (w *session) join(ctx context.Context, limit time.Duration, call func(conte
 func (j *Joined) check() error {
 	for _, ms := range []int64{j.BeatMS, j.TTLMS, j.LeaseMS} {
 		if ms < 1 || ms > longestOption.Milliseconds() {
-			return fmt.Errorf("pool: join: the server's answer is not that of a pool: it has a time of %d ms", ms)
+			return fmt.Errorf("pool: join: the answer does not come from a pool: it has a time of %d ms", ms)
 		}
 	}
 	return nil

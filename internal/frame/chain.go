@@ -85,9 +85,9 @@ func (p *Position) refuses(f *Frame) string {
 	case f.Prev != p.Sum:
 		return fmt.Sprintf("it does not continue this record %d, but another one", p.Number)
 	case f.Generation < p.Generation:
-		return fmt.Sprintf("its generation is %d, that of the record before is %d", f.Generation, p.Generation)
+		return fmt.Sprintf("its generation is %d, the record before has generation %d", f.Generation, p.Generation)
 	case f.Time < p.Time:
-		return "its time is before that of the record before"
+		return "its time precedes the time of the record before"
 	}
 	return ""
 }

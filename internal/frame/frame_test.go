@@ -111,7 +111,7 @@ func TestRecordsOfOtherHistoriesAreRefused(t *testing.T) {
 		{func(h *Header) { h.Fork++ }, "is of store"},
 		{func(h *Header) { h.Prev[31]++ }, "does not continue this record 2"},
 		{func(h *Header) { h.Generation = 0 }, "its generation is 0"},
-		{func(h *Header) { h.Time = at.Time - 1 }, "its time is before"},
+		{func(h *Header) { h.Time = at.Time - 1 }, "its time precedes"},
 		{func(h *Header) { h.Kind = KindBase }, "no record"},
 		{func(h *Header) { h.Kind = 'x' }, "no record"},
 		{func(h *Header) { h.Part = 1 }, "no record"},
