@@ -406,8 +406,8 @@ func TestRelayKeepsOpeningSockets(t *testing.T) {
 	})
 }
 
-// TestRelayCountsWhatIsStored sends frames that are rolled back or deleted: they do not count as outputs that wait.
-func TestRelayCountsWhatIsStored(t *testing.T) {
+// TestRelayCountsStoredRows sends frames that are rolled back or deleted: they do not count as outputs that wait.
+func TestRelayCountsStoredRows(t *testing.T) {
 	runRelay(t, &dohost.Handlers[tally]{}, func(r *relayTest) {
 		frame, undo := dohost.Frame{Data: make([]byte, 1<<20)}, errors.New("undo")
 		for range 40 {

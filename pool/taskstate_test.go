@@ -10,7 +10,7 @@ import (
 )
 
 // The table in the package comment has the same edges as taskEdges.
-func TestTaskEdgesAreThoseOfTheTable(t *testing.T) {
+func TestTaskEdgesMatchTable(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "doc.go", nil, parser.ParseComments|parser.PackageClauseOnly)
 	if err != nil {
 		t.Fatal(err)

@@ -60,9 +60,9 @@ func TestWebhookResponseThatIsLong(t *testing.T) {
 	}
 }
 
-// TestRightsOfAResponseAreThoseOfItsBeginning ends the rights of a reader of events: it gets data until the end of its response, and no other
+// TestResponseKeepsItsFirstRights ends the rights of a reader of events: it gets data until the end of its response, and no other
 // response.
-func TestRightsOfAResponseAreThoseOfItsBeginning(t *testing.T) {
+func TestResponseKeepsItsFirstRights(t *testing.T) {
 	var ended atomic.Bool
 	classes := Classes(&ClassOptions{Authorize: func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
 		if ended.Load() && r.Request.Method == http.MethodGet {

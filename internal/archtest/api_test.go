@@ -28,7 +28,7 @@ var publicPackages = []string{
 	"ledger", "ledger/ledgertest", "pool", "sharedlog", "sharedlog/dirlog", "sharedlog/logtest", "streams", "streams/consumer", "web",
 }
 
-func TestAPIIsThatOfTheGoldenFiles(t *testing.T) {
+func TestAPIMatchesGoldenFiles(t *testing.T) {
 	values := constants{root: "../..", packages: map[string]*types.Package{}}
 	for _, dir := range publicPackages {
 		t.Run(dir, func(t *testing.T) {

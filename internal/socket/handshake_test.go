@@ -89,8 +89,8 @@ func TestHandshakeCheckMatchesTheLibrary(t *testing.T) {
 	}
 }
 
-// TestHandshakeErrorNamesWhatIsSupported has the header that RFC 9110 or RFC 6455 requires with each status.
-func TestHandshakeErrorNamesWhatIsSupported(t *testing.T) {
+// TestHandshakeErrorNamesSupportedVersions has the header that RFC 9110 or RFC 6455 requires with each status.
+func TestHandshakeErrorNamesSupportedVersions(t *testing.T) {
 	for status, want := range map[int]http.Header{
 		426: {"Connection": {"Upgrade"}, "Upgrade": {"websocket"}},
 		405: {"Allow": {"GET"}},

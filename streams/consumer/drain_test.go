@@ -217,9 +217,9 @@ func TestDrainOfStreamThatWasCreatedAgain(t *testing.T) {
 	})
 }
 
-// TestDrainPassesWhatAnEarlierOneHasRead has a wake whose messages were passed, although no acknowledgement has arrived: the object gets none of
+// TestDrainPassesMessagesReadByAnEarlierDrain has a wake whose messages were passed, although no acknowledgement has arrived: the object gets none of
 // them again, and the server gets the position.
-func TestDrainPassesWhatAnEarlierOneHasRead(t *testing.T) {
+func TestDrainPassesMessagesReadByAnEarlierDrain(t *testing.T) {
 	runConsumer(t, nil, func(t *testing.T, c *consumerTest) {
 		c.f.append("tickets/7", "1", "2")
 		c.wake(t)

@@ -51,8 +51,8 @@ func TestConformanceThreeServers(t *testing.T) {
 	})
 }
 
-// TestFenceIsThatOfTheStream has a former owner whose clock stands still, so that its lease seems valid.
-func TestFenceIsThatOfTheStream(t *testing.T) {
+// TestFenceIsDecidedByStream has a former owner whose clock stands still, so that its lease seems valid.
+func TestFenceIsDecidedByStream(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, 1, "always")
 	old := acquire(t, open(t, s, "main", single))

@@ -499,8 +499,8 @@ func TestLeaseThatIsLostEndsTheSessionOfOneLog(t *testing.T) {
 	<-o.session.renewed
 }
 
-// TestNodeThatBeginsAgainHasItsCellsAtOnce ends the session of a node long before the key expires.
-func TestNodeThatBeginsAgainHasItsCellsAtOnce(t *testing.T) {
+// TestNodeRestartedHasItsCellsImmediately ends the session of a node long before the key expires.
+func TestNodeRestartedHasItsCellsImmediately(t *testing.T) {
 	t.Parallel()
 	o := unhurried
 	o.LeaseTime = 10 * patience
