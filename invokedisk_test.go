@@ -12,7 +12,7 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// TestInvokeWithCallIDOnFullDisk has a method whose writes are stored, and a disk without space for its result.
+// TestInvokeWithCallIDOnFullDisk has a disk without space for the result of a method. The writes of the method are stored.
 func TestInvokeWithCallIDOnFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()

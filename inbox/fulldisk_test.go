@@ -127,9 +127,9 @@ func (brokenModel) Stream(context.Context, *chat.Prompt) iter.Seq2[chat.Chunk, e
 	return func(yield func(chat.Chunk, error) bool) { yield(chat.Chunk{}, errors.New("broken")) }
 }
 
-// TestParkedRequestOnFullDisk has an agent of another object whose request is parked, and a disk without space for the wake-up of the agent
-// that asks. That agent gets the error a minute before its time limit.
-func TestParkedRequestOnFullDisk(t *testing.T) {
+// TestAgentToolParkedOnFullDisk asks an agent of another object, which parks the request, and has a disk without space for the wake-up of
+// the agent that asks. That agent gets the error a minute before its time limit.
+func TestAgentToolParkedOnFullDisk(t *testing.T) {
 	class := func(d *fillingDesk) dohost.Class {
 		set := elsewhere("other")
 		agents := team(func(a *inbox.Agent, tools []inbox.AgentTool) {
