@@ -246,9 +246,13 @@ func (a *machine) grant(ctx context.Context, request string) (struct{}, error) {
 	if err := chat.GrantBudget(ctx, a, b.Scope, name); err != nil {
 		return struct{}{}, a.unexpected(ctx, request, err)
 	}
+	after, err := chat.BudgetGrants(ctx, a, b.Scope, name)
+	if err != nil {
+		return struct{}{}, err
+	}
 	a.w.Compared()
-	if n, err := chat.BudgetGrants(ctx, a, b.Scope, name); err != nil || n != before+1 {
-		a.w.Faultf("after a grant of %s %q there are %d, %v; before it there were %d", b.Scope, name, n, err, before)
+	if after != before+1 {
+		a.w.Faultf("after a grant of %s %q there are %d; before it there were %d", b.Scope, name, after, before)
 	}
 	n, err := get[int](ctx, a, grantsKey(name))
 	if err != nil {

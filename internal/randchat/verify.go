@@ -113,8 +113,12 @@ func (a *machine) rest(ctx context.Context) ([]message, *auditLog, error) {
 		return nil, nil, err
 	}
 	a.w.rests(a.incarnation)
-	if n, err := chunkRows.Count(ctx, a.Storage(), nil); err != nil || n > 0 {
-		a.w.Faultf("at rest %d chunks are left, %v", n, err)
+	chunks, err := chunkRows.Count(ctx, a.Storage(), nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	if chunks > 0 {
+		a.w.Faultf("at rest %d chunks are left", chunks)
 	}
 	a.w.checkList("at rest the agent", a.incarnation, list)
 	a.w.checkPlaces(list)
