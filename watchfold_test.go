@@ -22,7 +22,7 @@ func (i item) equal(o item) bool {
 
 var itemFeed = dohost.Feed{Name: "items", Values: true, Before: true}
 
-// itemsWith returns the collection of items with a feed that keeps so many changes.
+// itemsWith returns the collection of items. keep is the Keep of its feed.
 func itemsWith(keep int) *dohost.Collection[item] {
 	feed := itemFeed
 	feed.Keep = keep

@@ -28,7 +28,7 @@ const callbackAgents dohost.Namespace[callbackAgent] = "clerk"
 type task struct {
 	Name  string
 	Takes time.Duration // with the turn given up
-	Fails int           // so many of the first runs fail
+	Fails int           // the first Fails runs fail
 	Only  bool          // only the first run takes long
 }
 

@@ -205,7 +205,7 @@ func (o *recorded) measure(ctx context.Context, counts bool) error {
 	return nil
 }
 
-// list lists operations, and returns an error unless there are so many.
+// list lists operations, and returns an error unless their number is want.
 func (o *recorded) list(ctx context.Context, unfinished bool, want int) error {
 	n, err := dohost.Call(ctx, o.stub(0), (*spender).count, unfinished)
 	if err == nil && n != want {

@@ -63,7 +63,7 @@ func (s *subject) append(ctx context.Context, v int) (int, error) {
 	return s.rows, dohost.Put(ctx, s.st.Storage(), fmt.Sprintf("row/%012d", s.rows), v)
 }
 
-// appendMany adds so many rows, and returns how many there are.
+// appendMany adds n rows, and returns how many there are.
 func (s *subject) appendMany(ctx context.Context, n int) (rows int, err error) {
 	for range n {
 		if rows, err = s.append(ctx, 1); err != nil {

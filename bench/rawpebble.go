@@ -150,8 +150,8 @@ func (r *raw) set(b *pebble.Batch, object int) error {
 // batchEntry is the bytes that a batch adds to a short key and a short value.
 const batchEntry = 3
 
-// work gives each caller its own objects: every so many-th. So the numbers of one object are committed in order, and
-// verify knows the last.
+// work gives each of n callers its own objects: every n-th, from the number of the caller on. So the numbers of one object are
+// committed in order, and verify knows the last.
 func (r *raw) work(ctx context.Context, m *meter) error {
 	if r.depth > 0 {
 		return r.pipeline(m)

@@ -20,7 +20,7 @@ type appendSide struct {
 	counts          []int64 // the messages of each stream
 }
 
-// streamMessage is a message of so many bytes, which begins with its number.
+// streamMessage returns a message of size bytes, which begins with its number.
 func streamMessage(number int64, size int) []byte {
 	return append(fmt.Appendf(make([]byte, 0, size), "%012d", number), bytes.Repeat([]byte{'.'}, size-12)...)
 }
@@ -78,7 +78,7 @@ func (s *appendSide) verify(ctx context.Context, done int64) error {
 	return nil
 }
 
-// count reads a stream of so many messages.
+// count reads a stream, and returns its number of messages. It returns an error unless the stream has want messages, each once.
 func (s *appendSide) count(ctx context.Context, stream int, want int64) (n int64, err error) {
 	l, err := dial(ctx, s.address())
 	if err != nil {

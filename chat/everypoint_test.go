@@ -48,7 +48,7 @@ func (r *reader) waitForMessages(ctx context.Context, n int) error {
 	return r.until(ctx, func() bool { return len(r.messages) >= n }, nil)
 }
 
-// checkAtEnd checks a conversation after the end of all requests: so many requests for a count each.
+// checkAtEnd checks a conversation after the end of all requests: requests is their number, and words the number of words of each reply.
 func (c *testClients) checkAtEnd(ctx context.Context, h *dohosttest.Host, requests, words int) error {
 	var list []chat.Message
 	err := countingAgents.Get(h, testID.Name).Do(ctx, func(ctx context.Context, p *countingAgent) (err error) {

@@ -119,7 +119,8 @@ func (r *reader) waitRun(t *testing.T, holds func(v *runView) bool) *runView {
 
 func runEnded(v *runView) bool { return v.status != "running" }
 
-// sayWords returns a think function: an agent says so many words, one each 100 ms, and continues after an interruption.
+// sayWords returns a think function: counts is the number of words that each agent says, by its name. The agent says one each 100 ms, and
+// continues after an interruption.
 func sayWords(counts map[string]int) func(context.Context, *member, *chat.Reply) error {
 	return func(ctx context.Context, m *member, r *chat.Reply) error {
 		partial := r.Partial()
@@ -135,7 +136,7 @@ func sayWords(counts map[string]int) func(context.Context, *member, *chat.Reply)
 	}
 }
 
-// wordsText is the text of so many words.
+// wordsText returns the text of n words.
 func wordsText(n int) string {
 	var b strings.Builder
 	for i := range n {

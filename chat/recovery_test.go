@@ -15,7 +15,7 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// interrupts sends a request, and ends the incarnation after so many words, n times.
+// interrupts sends a request, and ends n incarnations. after is the number of words that the client reads before each end.
 func interrupts(t *testing.T, h *dohosttest.Host, n int, after int) *reader {
 	t.Helper()
 	r := connectIdle(t, h, "r")

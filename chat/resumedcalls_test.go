@@ -54,7 +54,8 @@ func steps(p *chat.Prompt) (n int) {
 	return n
 }
 
-// chunks returns the chunks of an answer, for a text of so many words, after those already said.
+// chunks returns the chunks of an answer. words is the number of words of the message, and done the number of words that have been said:
+// the chunks do not contain them.
 func (a answer) chunks(words, done int) (list []chat.Chunk) {
 	for i := a.Said; i < words && !(a.Calls && i > 0); i++ {
 		if i >= done {

@@ -142,7 +142,8 @@ func TestServerToolAtEveryPoint(t *testing.T) {
 	dohosttest.EveryPoint(t, s)
 }
 
-// answerCalls sends a request, answers all calls in a state, and reads until the assistant has said so many words.
+// answerCalls sends a request, answers all calls in a state, and reads until the last message comes from the assistant and has at least
+// words words.
 func (r *reader) answerCalls(ctx context.Context, state string, words int, ask map[string]any, answer func(call string) map[string]any) error {
 	defer r.close()
 	answered := map[string]bool{}

@@ -9,7 +9,7 @@ const (
 	fileBytes = 4 << 10
 )
 
-// tokens returns the estimated tokens of a text with so many bytes.
+// tokens returns the estimated number of tokens of a text, given its size in bytes.
 func tokens(bytes int) int64 { return (int64(bytes) + bytesPerToken - 1) / bytesPerToken }
 
 // promptBytes returns the size of a prompt for an estimate.

@@ -44,7 +44,7 @@ type bookedAnswer struct {
 	Step int
 }
 
-// usage returns the usage of an answer after so many words.
+// bookedUsage returns the usage of an answer, given its number of words.
 func bookedUsage(name string, words int) chat.Usage {
 	return chat.Usage{Model: name, InputTokens: 1000, OutputTokens: int64(1000 * words)}
 }

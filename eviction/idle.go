@@ -11,8 +11,8 @@ type Idle struct {
 
 const idleMin = 70 * time.Second
 
-// After draws the time for an incarnation that has handled so many events: at least Min, less than Max. With a negative Min it returns Min. The
-// same arguments give the same time, so nothing needs to be stored.
+// After draws the time for an incarnation, given its number and the number of events that it has handled: at least Min, less than Max. With a
+// negative Min it returns Min. The same arguments give the same time, so nothing needs to be stored.
 func (i Idle) After(incarnation, events uint64) time.Duration {
 	low := i.Min
 	if low < 0 {

@@ -18,7 +18,7 @@ import (
 	"github.com/dohost/dohost/inbox"
 )
 
-// thrifty returns an agent whose answers cost 1 each, and a budget of so many.
+// thrifty returns an agent with a budget. Each answer of its model costs 1.
 func thrifty(name string, m chat.Model, b chat.Budget) *inbox.Agent {
 	return &inbox.Agent{Name: name, Model: m, Budget: b, Price: func(chat.Usage) int64 { return 1 }}
 }

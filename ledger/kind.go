@@ -48,7 +48,7 @@ type Kind[A, R any] struct {
 	// NoEffect reports whether an error of the call proves that it had no effect. Nil means that only errors marked with
 	// the function [NoEffect] do.
 	NoEffect func(error) bool
-	// MaxAttempts bounds the calls of an operation since it began or last failed. After so many calls, an operation with
+	// MaxAttempts bounds the calls of an operation since it began or last failed. After MaxAttempts calls, an operation with
 	// PolicyIdempotent is unknown, and one with PolicyReconcile fails after AnswerNotDone. Zero means 5. For PolicyAtMostOnce it must
 	// be 0.
 	MaxAttempts int

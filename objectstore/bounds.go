@@ -14,7 +14,7 @@ type Bounds struct {
 	End     []byte // keys before this one
 	Prefix  []byte // keys that begin so
 	Reverse bool   // from the last to the first
-	Limit   int    // at most so many rows; zero means all
+	Limit   int    // the largest number of rows; zero means all
 }
 
 var errBounds = errors.New("dohost: bounds have both Start and After, or a negative Limit")

@@ -17,7 +17,7 @@ type RowQuery struct {
 	// After is the Cursor of the row before the first, in the query's direction.
 	After   []byte
 	Reverse bool // from the last to the first
-	Limit   int  // at most so many rows; zero means all
+	Limit   int  // the largest number of rows; zero means all
 }
 
 var errQuery = errors.New("dohost: query has Equal together with Prefix, Start or End, or a negative Limit")

@@ -18,7 +18,7 @@ func (l *weighingLog) Append(epoch, tail uint64, r *record) (uint64, error) {
 	return l.recordLog.Append(epoch, tail, r)
 }
 
-// fill makes objects of so many rows each, durable and not in memory.
+// fill makes objects, durable and not in memory: objects is their number, and rows the number of rows of each.
 func fill(t *testing.T, s *Store, class string, objects, rows int) (os []live) {
 	t.Helper()
 	for i := range objects {

@@ -13,7 +13,8 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// exported is a store with one object of so many rows, and the object's export.
+// exported returns a store with one object, and the object's export. The object has rows rows with values of size bytes, one row more,
+// and a parked alarm.
 func exported(t *testing.T, rows, size int) (*Store, ID, []byte) {
 	t.Helper()
 	s := open(t, NewMemFS(), Options{})
@@ -202,7 +203,7 @@ type readFunc func([]byte) (int, error)
 
 func (f readFunc) Read(p []byte) (int, error) { return f(p) }
 
-// alarmFirst returns an export of so many rows with the alarm before them.
+// alarmFirst returns an export with the alarm before the rows: rows is their number, and size the size of each value.
 func alarmFirst(t *testing.T, rows, size int) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -219,8 +220,8 @@ func alarmFirst(t *testing.T, rows, size int) []byte {
 	return b.Bytes()
 }
 
-// collectionOf is an export of so many rows of a collection that has an index and a
-// feed: their entries come before the rows.
+// collectionOf returns the export of a collection that has an index and a feed: their entries come before the rows. rows is the number
+// of rows, and size the size of each value.
 func collectionOf(t *testing.T, rows, size int) []byte {
 	t.Helper()
 	s := open(t, NewMemFS(), Options{})

@@ -21,8 +21,8 @@ import (
 	"github.com/dohost/dohost/sharedlog/logtest"
 )
 
-// cutting returns options with a new lease on a log that gets a base after so many bytes, in small parts. The lease counts the bases
-// that are read.
+// cutting returns options with a new lease on a log that gets bases in small parts. after is the option BaseAfter. The lease counts the
+// bases that are read.
 func cutting(t *testing.T, log *logtest.Log, after int64) (Options, *baseLease) {
 	o := leased(t, log)
 	l := &baseLease{Lease: o.Shared.Lease}

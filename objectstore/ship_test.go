@@ -23,7 +23,7 @@ type memArchive struct {
 	mu      sync.Mutex
 	objects map[string][]byte
 	refuse  error                   // of Put, List and Get
-	lost    int                     // so many puts succeed and return an error
+	lost    int                     // how many of the next puts succeed and return an error
 	onPut   func(name string) error // called before an object is stored
 }
 

@@ -38,8 +38,8 @@ func imagesOf(fs *FS, acked func() []int64, f func()) (images []shipImage) {
 	return images
 }
 
-// everyPoint calls f with one of so many images, or fewer with the race detector, which is slow. Three images of a write
-// follow one another, so step is no multiple of three.
+// everyPoint calls f with one of every step images. With the race detector, which is slow, it doubles a step above 1. Three images of
+// a write follow one another, so step is no multiple of three.
 func everyPoint(t *testing.T, images []shipImage, step int, f func(shipImage)) {
 	t.Helper()
 	if invariants.Enabled && step > 1 {

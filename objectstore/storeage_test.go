@@ -226,7 +226,7 @@ func TestDiskSpaceIsReclaimedAfterDeletes(t *testing.T) {
 		}
 		o.put(t, key, string(value))
 	}
-	// rows writes n rows of an object, which have so many bytes together.
+	// rows writes n rows of an object, with values of full bytes in total.
 	rows := func(n int) func(*testing.T, *repeatedStore) {
 		return func(t *testing.T, a *repeatedStore) {
 			a.again(t, n, func(o live, i int) { put(t, o, fmt.Sprintf("%06d", i), full/n) })

@@ -299,8 +299,8 @@ func Progress(ctx context.Context, text string) {
 	p.text = shorten(text, maxProgress)
 }
 
-// shorten returns a text as UTF-8 of at most so many bytes.
-func shorten(text string, most int) string {
+// shorten returns a text as UTF-8 of at most limit bytes.
+func shorten(text string, limit int) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
-	return strings.ToValidUTF8(text[:min(len(text), most)], "")
+	return strings.ToValidUTF8(text[:min(len(text), limit)], "")
 }

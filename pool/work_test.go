@@ -21,7 +21,7 @@ import (
 type poolServer struct {
 	*fixture
 	down     atomic.Bool
-	lose     atomic.Int64 // so many answers are lost
+	lose     atomic.Int64 // how many of the next answers are lost
 	requests atomic.Int64
 	status   atomic.Int64 // of all answers; zero: the pool's
 	empty    atomic.Bool  // no claim waits

@@ -21,7 +21,7 @@ type shard struct {
 	mu       sync.Mutex // order: before no other lock; released before an object's is taken
 	objects  map[uint64]*object
 	collided map[string]*object // objects that were added when another one had their hash
-	peak     int                // the largest number of objects: the map keeps room for so many
+	peak     int                // the largest number of objects: the map keeps room for peak objects
 }
 
 // minShrunk is the largest size of a map that a shard keeps in any case.

@@ -43,7 +43,7 @@ const boards dohost.Namespace[board] = "board"
 
 var boardID = dohost.ID{Class: string(boards), Name: "a"}
 
-// boardsWith returns the collections with a feed that keeps so many changes, and the class.
+// boardsWith returns the collections with a feed, and the class. keep is the Keep of the feed.
 func boardsWith(keep int, o *FeedOptions) (*board, dohost.Class) {
 	feed := &dohost.Feed{Name: "board", Values: true, Keep: keep}
 	b := &board{

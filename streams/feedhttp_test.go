@@ -25,7 +25,7 @@ type boardTest struct {
 	b *board
 }
 
-// inBoards runs f with a host of boards whose feed keeps so many changes.
+// inBoards runs f with a host of boards. keep is the Keep of their feed.
 func inBoards(t *testing.T, keep int, o *FeedOptions, f func(t *boardTest)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

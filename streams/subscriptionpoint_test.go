@@ -140,7 +140,7 @@ type pointProducers struct {
 	after map[string]int // by stream and producer: the first message that was sent after the creation
 }
 
-// There are so many streams, and producers that append pointMessages to each.
+// There are pointStreams streams, and pointSenders producers that append pointMessages messages to each.
 const pointStreams, pointSenders = 1, 2
 
 // produce sends each message of a producer until it is accepted. Message i of producer n is the number 10n+i.

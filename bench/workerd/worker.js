@@ -16,7 +16,7 @@ export class Subject extends DurableObject {
     return this.ctx.storage.kv.get("n") ?? 0;
   }
 
-  // fill makes the counter and so many rows.
+  // fill makes the counter, and a number of rows.
   fill(rows) {
     for (let i = 1; i <= rows; i++) {
       this.ctx.storage.kv.put(`row/${String(i).padStart(12, "0")}`, 1);

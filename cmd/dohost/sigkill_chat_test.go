@@ -178,8 +178,8 @@ func transcript(t *testing.T, v *serverProcess, at string) (lines []string) {
 	return lines
 }
 
-// TestChatAnswerResumesAfterSIGKILL kills the server in the middle of a sentence, once for each entry of words:
-// the client reads so many words first. The server restarts without a request, and two clients reconnect to it:
+// TestChatAnswerResumesAfterSIGKILL kills the server in the middle of a sentence, once for each entry of words,
+// which is the number of words that the client reads before. The server restarts without a request, and two clients reconnect to it:
 // the text is that of an uninterrupted answer.
 func TestChatAnswerResumesAfterSIGKILL(t *testing.T) {
 	t.Parallel()

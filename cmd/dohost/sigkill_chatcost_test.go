@@ -31,7 +31,7 @@ func newKilledChat(t *testing.T, class string) *killedChat {
 	return d
 }
 
-// readWords reads the answer until it has so many words of the run in this process.
+// readWords reads the answer until it has n words of the run in this process.
 func (d *killedChat) readWords(n int) {
 	for strings.Count(" "+d.text, fmt.Sprintf(" %d.", d.kills)) < n {
 		d.receive()
@@ -75,7 +75,7 @@ func (d *killedChat) waitEnd(request string) ending {
 	}
 }
 
-// wantCost logs the cost of the kills, and expects so many runs of the handler, and so many calls of the model.
+// wantCost logs the cost of the kills. runs is the expected number of runs of the handler, and calls of calls of the model.
 func (d *killedChat) wantCost(runs, calls int) {
 	t := d.t
 	t.Helper()
@@ -91,7 +91,7 @@ func (d *killedChat) wantCost(runs, calls int) {
 	}
 }
 
-// wantTranscript expects a transcript. A number stands for so many words, each of them once, in the order of the runs.
+// wantTranscript expects a transcript. In place of the text of a reply it has the number of words: each of them once, in the order of the runs.
 func (d *killedChat) wantTranscript(want ...string) {
 	t := d.t
 	t.Helper()

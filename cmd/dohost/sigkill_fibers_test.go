@@ -146,7 +146,7 @@ func (p *fiberTest) call(method string, arg, to any) {
 	}
 }
 
-// waitCheckpoint reads frames until a fiber has reported a checkpoint after so many steps.
+// waitCheckpoint reads frames until a fiber has reported a checkpoint after at least steps steps.
 func (p *fiberTest) waitCheckpoint(name string, steps int) {
 	p.t.Helper()
 	for p.reported[name] < steps {
@@ -276,7 +276,7 @@ func TestFibersResumeAfterSIGKILL(t *testing.T) {
 var checkpointRounds = flag.Int("checkpoint-rounds", 0,
 	"how often TestCheckpointIsNeverOlderThanBroadcast kills; 0 means 20, and 10 with invariants")
 
-// waitHooks waits for so many hook calls, and returns their checkpoints.
+// waitHooks waits until a fiber has had hooks hook calls, and returns the checkpoints of all its calls.
 func (p *fiberTest) waitHooks(name string, hooks int) (from []int) {
 	p.t.Helper()
 	for deadline := time.Now().Add(scriptTimeout); ; {

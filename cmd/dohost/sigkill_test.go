@@ -268,7 +268,7 @@ func (v *serverProcess) waitAlarm(name string) {
 	}
 }
 
-// killUnderLoad lets clients add until so many increments have been acknowledged, sets an alarm, and kills the
+// killUnderLoad lets clients add until acks increments have been acknowledged, sets an alarm, and kills the
 // server under this load.
 func (v *serverProcess) killUnderLoad(book *ackRecord, name string, acks int) {
 	v.t.Helper()
@@ -323,7 +323,7 @@ func newAckRecord(t *testing.T) *ackRecord {
 	return &ackRecord{t: t, set: map[string]int{}, acked: map[string]int{}, unknown: map[string]int{}, answers: map[string]bool{}}
 }
 
-// enough is closed when so many more increments have been acknowledged.
+// enough returns a channel that is closed when acks more increments have been acknowledged.
 func (l *ackRecord) enough(acks int) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -35,9 +35,9 @@ type Config struct {
 	Together int
 	// KeepAlive is the researchers' heartbeat: the maximum wait of an interrupted fiber.
 	KeepAlive time.Duration
-	// Step is called when a step of a file of so many bytes is durable, on a goroutine that it must not block.
+	// Step is called when a step is durable, on a goroutine that it must not block. bytes is the size of the piece that the step has read.
 	Step func(bytes int)
-	// Read is called when a step has read so many bytes. An interrupted step reads them again.
+	// Read is called when a step has read a piece of a file. bytes is its size. An interrupted step reads the piece again.
 	Read func(bytes int)
 	// Seen is called when a merger gets a step for the second time.
 	Seen func()

@@ -143,7 +143,7 @@ func (b *Budget) Usage() Usage {
 	return Usage{Used: b.used + b.lent, Limit: b.share + b.reserve, Refused: b.refusals.count}
 }
 
-// Largest returns the largest size of a lease. A lease gets so many bytes only if the share of the rule or the reserve is otherwise unused.
+// Largest returns the largest size of a lease. A lease gets that size only if the share of the rule or the reserve is otherwise unused.
 func (b *Budget) Largest() int64 { return b.reserve + Free }
 
 // refuse counts a lease that is too large.

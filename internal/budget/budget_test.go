@@ -9,7 +9,7 @@ import (
 
 var first, second = Object{"class", "first"}, Object{"class", "second"}
 
-// unlent is a size for Take. The reserve lends no bytes to a lease that may need so many.
+// unlent is the size that a lease may need in the end, for Reserve and Take: it is larger than the reserve, which lends such a lease no bytes.
 const unlent = 1 << 40
 
 func TestLeaseCountsOnlyBytesAboveFree(t *testing.T) {

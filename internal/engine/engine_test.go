@@ -10,8 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// TestManifestSizeIsBounded makes so many flushes, with such long keys, that the list would be several times as
-// large as its bound.
+// TestManifestSizeIsBounded makes 500 flushes with keys of 4 KiB: the list would be several times as large as its bound.
 func TestManifestSizeIsBounded(t *testing.T) {
 	fs := vfs.NewMem()
 	o, release := Options(fs, 1<<20, 1<<20)

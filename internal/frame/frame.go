@@ -82,7 +82,7 @@ type Frame struct {
 	Sum     Sum
 }
 
-// Size returns the size of a frame with a payload of so many bytes.
+// Size returns the size of a frame, given the size of its payload.
 func Size(payload int) int { return headerSize + payload + sha256.Size }
 
 // Encode writes a frame to dst, which has the length of [Size], and returns its sum.

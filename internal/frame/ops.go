@@ -61,7 +61,7 @@ func Ops(payload []byte) iter.Seq2[Op, error] {
 	}
 }
 
-// cutBytes reads a length and so many bytes.
+// cutBytes reads a length n and n bytes.
 func cutBytes(b []byte) (value, rest []byte, ok bool) {
 	n, size := binary.Uvarint(b)
 	if size <= 0 || n > uint64(len(b)-size) {

@@ -42,8 +42,8 @@ func RetryIdempotent(err error, attempt int) bool {
 }
 
 // Scenario returns a scenario for this test. With -full it has all runs with one ending, or those of -points, and pairs with two.
-// Otherwise it has a sample with so many runs, and two pairs; with the race detector, which makes a run ten times slower, a third
-// of the sample and no pairs.
+// Otherwise sample is the number of its runs with one ending, and it has at most two pairs. With the race detector, which makes a run
+// ten times slower, it has a third of the sample and no pairs.
 func Scenario(s dohosttest.Scenario, sample, pairs int) dohosttest.Scenario {
 	if *shared {
 		s.SharedLog, s.Endings = true, []dohost.EndMode{dohost.EndTakeOver, dohost.EndPowerCut, dohost.EndKill}

@@ -30,7 +30,7 @@ type Plan struct {
 	// Status refuses the request, with that status, and RetryAfter as the header if it is not empty.
 	Status     int
 	RetryAfter string
-	// After so many words, one of the following happens instead of the next word.
+	// After is the number of words before Sever, Malformed, Fail or Silent takes effect, in place of the next word.
 	After     int
 	Sever     bool // the connection ends
 	Malformed bool // an event is malformed

@@ -94,7 +94,7 @@ func (d *Double) response(w http.ResponseWriter, r *http.Request, rest string) {
 	}
 }
 
-// object encodes a response with so many words. The caller holds the lock, or the generation has ended.
+// object encodes a response. words is the number of its words. The caller holds the lock, or the generation has ended.
 func (g *Generation) object(words int) map[string]any {
 	status := g.status
 	var output []any

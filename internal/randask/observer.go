@@ -116,7 +116,7 @@ func (w *Observer) retry(object string) {
 	w.retried[object] = true
 }
 
-// wake begins an incarnation that has found so many changes, and returns its number: each object counts its own.
+// wake begins an incarnation that has found end changes, and returns its number: each object counts its own incarnations.
 func (w *Observer) wake(object string, end int) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -321,7 +321,7 @@ func (a *machine) checkOrder(ctx context.Context, q *request, p *progress) error
 	return nil
 }
 
-// gaveUp reports whether the agent may have given a reply up: after so many attempts without a new word.
+// gaveUp reports whether the agent may have given a reply up: after more than maxAttempts attempts without a new word.
 func (a *machine) gaveUp(q *request, p *progress) bool {
 	strikes := a.incarnation - p.Since
 	for i := range q.plan.Words {

@@ -19,7 +19,7 @@ type callLedger struct {
 	key      string // of its first run
 	runs     int    // that have begun
 	finds    int    // calls of Find
-	closed   int    // Find has answered NotDone after so many runs: they cannot have an effect any more
+	closed   int    // the number of runs before the last answer NotDone of Find: they cannot have an effect any more
 	first    int    // the incarnation of the first run
 	last     int    // and of the last run, or call of Find
 	effects  int

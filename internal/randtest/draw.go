@@ -29,7 +29,7 @@ var gaps = []int{0, 0, 0, 1, 1000, 30_000, 180_000}
 var downtimes = []int{0, 1000, 60_000, 7_200_000}
 
 // Draw draws the work of a run: a number of acts, which it divides among callers, and with a probability a fault of the host
-// before each. act draws an act, which begins so many milliseconds after the run.
+// before each. act draws an act, given its number and the time between the beginning of the run and the act, in milliseconds.
 func Draw[A any](r *rand.Rand, callers, acts int, faults float64, act func(number, at int) A) (work [][]A, list []Fault) {
 	work = make([][]A, callers)
 	at := 0

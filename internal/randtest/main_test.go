@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// sampled returns tests that end a program at a sample of its points: unless the flag is set, in so many runs.
+// sampled returns tests that end a program at a sample of its points. runs is the number of runs of a program, unless the flag is set.
 func sampled[W any](tests randtest.Tests[W], runs int) randtest.Tests[W] {
 	if *sample >= 0 {
 		runs = *sample

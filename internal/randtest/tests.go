@@ -45,8 +45,8 @@ type Tests[W any] struct {
 	runs, everywhere int
 }
 
-// NewTests returns the tests of a generator. Unless a flag is set, there are so many simulations, and so many programs that end at every
-// point. The flags must have been registered before, and are read by the tests.
+// NewTests returns the tests of a generator: runs is the number of simulations, and everywhere the number of programs that end at every
+// point. A flag that is set replaces its number. The flags must have been registered before, and are read by the tests.
 func NewTests[W any](flags Flags, p Programs[W], runs, everywhere int) Tests[W] {
 	return Tests[W]{p, flags, runs, everywhere}
 }

@@ -86,7 +86,7 @@ type endScenario struct {
 	policy  ledger.Policy // of the steps as operations; zero if they are none
 }
 
-// run ends so many processes, one after the other, on the same directory. It measures up to each worker's first
+// run starts times+1 processes, one after the other, on the same directory, and ends each. It measures up to each worker's first
 // step in the next process: from the order to end or, with a pause, from the start of that process.
 func (e endScenario) run(ctx context.Context, o Options, dir string, times int) (took []time.Duration, b Cost, err error) {
 	draw := rand.New(rand.NewPCG(o.Seed, uint64(times)))

@@ -87,7 +87,8 @@ func (w *sigkillRun) round(n int) {
 	w.checkBook(names)
 }
 
-// waitForKill waits until the bank has received so many requests, or the clients are done, and then for a time.
+// waitForKill waits until the number of requests that the bank has received is at least requests, or the clients are done. Then it waits
+// for the time after.
 func (w *sigkillRun) waitForKill(ctx context.Context, requests int64, after time.Duration, done <-chan struct{}) {
 	for w.bank.received.Load() < requests {
 		select {
