@@ -32,7 +32,7 @@ func runStamper(t *testing.T, by *chat.Approval, o chat.Options, f func(t *testi
 	t.Helper()
 	m := &toolModel{countingState: &countingState{words: 1}, tool: "stamp", runs: map[string]int{}}
 	runWithHost(t, approvedToolClass(m, by, o), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		s := &stamper{t: t, h: h, m: m, r: connectIdle(t, h, "r"), agent: countingAgents.Get(h, "polly")}
+		s := &stamper{t: t, h: h, m: m, r: connectIdle(t, h, "r"), agent: countingAgents.Get(h, testID.Name)}
 		s.c = forgingClient{reader: s.r, t: t, h: h, m: m}
 		s.r.ask(ctx, "one", "stamp it", nil)
 		s.r.waitEnd(t, "one")
@@ -406,7 +406,7 @@ func TestDecisionsAtEveryPoint(t *testing.T) {
 					return func(ctx context.Context) error {
 						time.Sleep(after)
 						return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: pointtest.RetryIdempotent}, func(ctx context.Context) error {
-							err := countingAgents.Get(h, "polly").Do(ctx, func(ctx context.Context, p *countingAgent) error {
+							err := countingAgents.Get(h, testID.Name).Do(ctx, func(ctx context.Context, p *countingAgent) error {
 								err := chat.Decide(ctx, p, &chat.Decision{Call: "call-1", Approve: approve, Actor: fmt.Sprint(approve)})
 								if errors.Is(err, chat.ErrDecided) || errors.Is(err, chat.ErrNoCall) {
 									return nil
@@ -431,7 +431,7 @@ func TestDecisionsAtEveryPoint(t *testing.T) {
 // checkDecisions compares the audit log with the runs of the tool and with the calls.
 func checkDecisions(ctx context.Context, h *dohosttest.Host, m *toolModel) error {
 	last, n := map[string]chat.ApprovalAction{}, uint64(0)
-	err := countingAgents.Get(h, "polly").Do(ctx, func(ctx context.Context, p *countingAgent) error {
+	err := countingAgents.Get(h, testID.Name).Do(ctx, func(ctx context.Context, p *countingAgent) error {
 		for e, err := range chat.Approvals(ctx, p, "") {
 			if err != nil {
 				return err

@@ -35,7 +35,7 @@ func TestCallReports(t *testing.T) {
 	dohosttest.Run(t, o, func(t *testing.T, h *dohosttest.Host) {
 		do := func(f func(context.Context, *countingAgent) error) {
 			t.Helper()
-			if err := countingAgents.Get(h, "polly").Do(t.Context(), func(ctx context.Context, p *countingAgent) error { return f(ctx, p) }); err != nil {
+			if err := countingAgents.Get(h, testID.Name).Do(t.Context(), func(ctx context.Context, p *countingAgent) error { return f(ctx, p) }); err != nil {
 				t.Error(err)
 			}
 			h.Advance(10 * time.Second)

@@ -20,7 +20,7 @@ import (
 // inEvent runs f as an event of the agent.
 func inEvent(t *testing.T, ctx context.Context, h *dohosttest.Host, f func(context.Context, *countingAgent) error) {
 	t.Helper()
-	if err := countingAgents.Get(h, "polly").Do(ctx, func(ctx context.Context, p *countingAgent) error { return f(ctx, p) }); err != nil {
+	if err := countingAgents.Get(h, testID.Name).Do(ctx, func(ctx context.Context, p *countingAgent) error { return f(ctx, p) }); err != nil {
 		t.Error(err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-const countingAgents dohost.Namespace[countingAgent] = "Parrot"
+const countingAgents dohost.Namespace[countingAgent] = "Counting"
 
 // countingAgent counts to a number in unique words: each word names the call of the handler that said it. So a restart
 // of the reply is visible.
@@ -63,7 +63,7 @@ func countingClassOf(c *countingState, h *handlers) dohost.Class {
 	}, h)
 }
 
-var testID = dohost.ID{Class: "Parrot", Name: "polly"}
+var testID = dohost.ID{Class: string(countingAgents), Name: "counter"}
 
 // checkCounted returns an error unless an agent's text counts from 0, without gaps or repetitions, and the call numbers
 // never decrease.

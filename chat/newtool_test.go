@@ -106,7 +106,7 @@ func TestNewToolErrors(t *testing.T) {
 			&chat.ToolOptions[stay, int]{Policy: ledger.PolicyReconcile}),
 	} {
 		runTools(t, inputModel{"{}"}, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{tool} }, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-			err := countingAgents.Get(h, "polly").Do(ctx, func(ctx context.Context, p *countingAgent) error {
+			err := countingAgents.Get(h, testID.Name).Do(ctx, func(ctx context.Context, p *countingAgent) error {
 				r, _, err := chat.Wait(ctx, p, "one")
 				if !strings.HasPrefix(r.Error, `chat: tool "book": `) || !strings.Contains(r.Error, want) {
 					t.Errorf("%q, want %q", r.Error, want)

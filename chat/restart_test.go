@@ -86,7 +86,7 @@ func TestRequestIsKnownUntilItsResultIsCollected(t *testing.T) {
 	runWithHost(t, countingClass(c, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		do := func(f func(context.Context, *countingAgent) error) {
 			t.Helper()
-			if err := countingAgents.Get(h, "polly").Do(ctx, func(ctx context.Context, p *countingAgent) error { return f(ctx, p) }); err != nil {
+			if err := countingAgents.Get(h, testID.Name).Do(ctx, func(ctx context.Context, p *countingAgent) error { return f(ctx, p) }); err != nil {
 				t.Fatal(err)
 			}
 			h.Advance(time.Second)

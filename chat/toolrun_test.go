@@ -70,7 +70,7 @@ func runTools(t *testing.T, m chat.Model, o chat.Options, tools func(p *counting
 func runAsked(t *testing.T, class dohost.Class, f func(t *testing.T, ctx context.Context, h *dohosttest.Host)) {
 	t.Helper()
 	runWithHost(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		err := countingAgents.Get(h, "polly").Do(ctx, func(ctx context.Context, p *countingAgent) error {
+		err := countingAgents.Get(h, testID.Name).Do(ctx, func(ctx context.Context, p *countingAgent) error {
 			_, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.RoleUser, "go")}, &chat.AskOptions{ID: "one"})
 			return err
 		})
@@ -85,7 +85,7 @@ func runAsked(t *testing.T, class dohost.Class, f func(t *testing.T, ctx context
 func answerOf(t *testing.T, ctx context.Context, h *dohosttest.Host) (m chat.Message, states map[string]string) {
 	t.Helper()
 	states = map[string]string{}
-	err := countingAgents.Get(h, "polly").Do(ctx, func(ctx context.Context, p *countingAgent) error {
+	err := countingAgents.Get(h, testID.Name).Do(ctx, func(ctx context.Context, p *countingAgent) error {
 		list, err := chat.Messages(ctx, p, 1)
 		if err == nil {
 			m = list[0]
@@ -268,7 +268,7 @@ func TestCancelEndsRunningTool(t *testing.T) {
 		return []chat.Tool{{ToolSpec: chat.ToolSpec{Name: "a"}, Run: run}, {ToolSpec: chat.ToolSpec{Name: "b"}, Run: run}}
 	}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		h.Advance(time.Second)
-		err := countingAgents.Get(h, "polly").Do(ctx, func(ctx context.Context, p *countingAgent) error {
+		err := countingAgents.Get(h, testID.Name).Do(ctx, func(ctx context.Context, p *countingAgent) error {
 			_, err := chat.Cancel(ctx, p, "one")
 			return err
 		})
@@ -346,7 +346,7 @@ func TestToolOptions(t *testing.T) {
 		tool.Name = "a"
 		m := &stepsModel{steps: [][]string{{"a"}}}
 		runTools(t, m, chat.Options{}, func(*countingAgent) []chat.Tool { return []chat.Tool{tool} }, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-			err := countingAgents.Get(h, "polly").Do(ctx, func(ctx context.Context, p *countingAgent) error {
+			err := countingAgents.Get(h, testID.Name).Do(ctx, func(ctx context.Context, p *countingAgent) error {
 				r, _, err := chat.Wait(ctx, p, "one")
 				if !strings.Contains(r.Error, `chat: tool "a": `) || !strings.Contains(r.Error, want) || m.asked != 0 {
 					t.Errorf("%q, want %q", r.Error, want)
@@ -410,7 +410,7 @@ func TestToolContext(t *testing.T) {
 		}}})
 	}})
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
-		err := countingAgents.Get(h, "polly").Do(t.Context(), func(ctx context.Context, p *countingAgent) error {
+		err := countingAgents.Get(h, testID.Name).Do(t.Context(), func(ctx context.Context, p *countingAgent) error {
 			_, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.RoleUser, "go")}, &chat.AskOptions{ID: "one"})
 			return err
 		})

@@ -142,7 +142,7 @@ func usageScenario(b *callBook, m chat.Model, worker *bookedModel, all *testClie
 	s.Reset = func() { reset(); b.reset() }
 	s.Run = func(ctx context.Context, h *dohosttest.Host) error { return all.join(h, "asker").askAll(ctx, "one") }
 	s.Check = func(ctx context.Context, h *dohosttest.Host) error {
-		return countingAgents.Get(h, "polly").Do(ctx, func(ctx context.Context, p *countingAgent) error {
+		return countingAgents.Get(h, testID.Name).Do(ctx, func(ctx context.Context, p *countingAgent) error {
 			return errors.Join(b.check(ctx, p), p.Idle(ctx))
 		})
 	}
