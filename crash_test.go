@@ -110,7 +110,7 @@ func (c *featureObject) storeHighest(ctx context.Context, n int) (int, error) {
 
 func (c *featureObject) alarm(ctx context.Context, _ dohost.AlarmInfo) error {
 	n, _, err := dohost.Get[int](ctx, c.store, "n")
-	return errors.Join(err, dohost.Put(ctx, c.store, "rang", n))
+	return errors.Join(err, dohost.Put(ctx, c.store, "delivered", n))
 }
 
 // contents returns the contents that an object must have an hour after step n.
@@ -119,7 +119,7 @@ func contents(n int) (keys map[string]int, paid map[int]bool) {
 	if n == 0 {
 		return keys, paid
 	}
-	keys["n"], keys["hint"], keys["rang"] = n, n, n
+	keys["n"], keys["hint"], keys["delivered"] = n, n, n
 	for i := max(1, n-keptRows+1, n-n%6); i <= n; i++ {
 		keys[rowKey(i)] = i
 		paid[i] = i < n

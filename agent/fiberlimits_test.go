@@ -431,7 +431,7 @@ func TestAlarmDoesNotSpinForLargeCheckpoints(t *testing.T) {
 		h.Advance(40 * time.Second) // and for the second
 		rings = 0
 		h.Advance(45 * time.Second) // the third is after a minute
-		wantEqual(t, "rings of the alarm", rings, 1)
+		wantEqual(t, "deliveries of the alarm", rings, 1)
 	})
 }
 

@@ -88,7 +88,7 @@ func TestQueueDoesNotWaitForTheAlarm(t *testing.T) {
 		b.waitIdle()
 		b.wantLines("a", "b")
 		if strings.Contains(b.Log(), " alarm, ") {
-			t.Error("the alarm has rung")
+			t.Error("the alarm was delivered")
 		}
 	})
 }

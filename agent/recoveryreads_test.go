@@ -72,18 +72,18 @@ func TestFiberRecoveryReadsAreBounded(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		begin func(ctx context.Context, w *fiberAgent) error
-		rings bool // else it is called
+		rings bool // the alarm is delivered; else the object is called
 		large bool
 		want  int64
 	}{
 		{"started, called", startLong, false, false, 0},
-		{"started, rung", startLong, true, false, 1},
+		{"started, by alarm", startLong, true, false, 1},
 		{"run, called", runLong, false, false, 0},
-		{"run, rung", runLong, true, false, 1},
+		{"run, by alarm", runLong, true, false, 1},
 		{"large, started, called", startLong, false, true, 4},
-		{"large, started, rung", startLong, true, true, 6}, // the alarm looks for waiting rows, and sets itself
-		{"large, run, called", runLong, false, true, 6},    // an alarm before the hook, and one after recovery
-		{"large, run, rung", runLong, true, true, 6},
+		{"large, started, by alarm", startLong, true, true, 6}, // the alarm looks for waiting rows, and sets itself
+		{"large, run, called", runLong, false, true, 6},        // an alarm before the hook, and one after recovery
+		{"large, run, by alarm", runLong, true, true, 6},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var reads objectstore.Reads
@@ -126,7 +126,7 @@ func TestKeepAliveHeartbeatOpensNoIterators(t *testing.T) {
 		h.Advance(31 * time.Second) // the first heartbeat finds no rows
 		before := reads.Walks.Load()
 		h.Advance(time.Minute)
-		wantEqual(t, "rings", rings, 3)
+		wantEqual(t, "deliveries of the alarm", rings, 3)
 		wantEqual(t, "iterators", reads.Walks.Load()-before, 0)
 	})
 }

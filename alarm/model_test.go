@@ -173,7 +173,7 @@ func TestSchedulerCostIsIndependentOfStoredAlarms(t *testing.T) {
 			time.Sleep(time.Hour + 6000*time.Second - time.Millisecond)
 			synctest.Wait()
 			if waiting, _ := s.Pending(); n != 6000 || reads > 5 || waiting > 8192 {
-				t.Errorf("%d stored: %d rang after %d reads, %d in memory", stored, n, reads, waiting)
+				t.Errorf("%d stored: %d were delivered after %d reads, %d in memory", stored, n, reads, waiting)
 			}
 			s.Stop()
 		})

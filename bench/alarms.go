@@ -56,11 +56,11 @@ func (bs *alarmTimes) checkOnce() error {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
 	if len(bs.fires) != bs.want {
-		return fmt.Errorf("%d of %d alarms rang", len(bs.fires), bs.want)
+		return fmt.Errorf("%d of %d alarms were delivered", len(bs.fires), bs.want)
 	}
 	for name, n := range bs.fires {
 		if n != 1 {
-			return fmt.Errorf("the alarm of %s rang %d times", name, n)
+			return fmt.Errorf("the alarm of %s was delivered %d times", name, n)
 		}
 	}
 	return nil

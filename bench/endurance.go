@@ -192,7 +192,7 @@ func (e *enduranceRun) check(i int, got objectContents) error {
 	most := least + r.unknown.Load()
 	least = max(least, int64(e.want[i].Rings))
 	if n := int64(got.Rings); n < least || n > most {
-		return fmt.Errorf("it has counted %d rings, want %d to %d", n, least, most)
+		return fmt.Errorf("it has counted %d deliveries of its alarm, want %d to %d", n, least, most)
 	}
 	return nil
 }

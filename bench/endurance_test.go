@@ -54,13 +54,13 @@ func TestEnduranceNoticesOneCall(t *testing.T) {
 		change func(*objectContents)
 		ok     bool
 	}{
-		"right":            {func(*objectContents) {}, true},
-		"an add lost":      {func(h *objectContents) { h.Sum-- }, false},
-		"an append twice":  {func(h *objectContents) { h.Rows++ }, false},
-		"a version lost":   {func(h *objectContents) { h.Versions[1]-- }, false},
-		"a ring lost":      {func(h *objectContents) { h.Rings-- }, false},
-		"an unsure ring":   {func(h *objectContents) { h.Rings++ }, true},
-		"a ring too often": {func(h *objectContents) { h.Rings += 2 }, false},
+		"right":                  {func(*objectContents) {}, true},
+		"an add lost":            {func(h *objectContents) { h.Sum-- }, false},
+		"an append twice":        {func(h *objectContents) { h.Rows++ }, false},
+		"a version lost":         {func(h *objectContents) { h.Versions[1]-- }, false},
+		"a delivery lost":        {func(h *objectContents) { h.Rings-- }, false},
+		"a delivery unknown":     {func(h *objectContents) { h.Rings++ }, true},
+		"a delivery in addition": {func(h *objectContents) { h.Rings += 2 }, false},
 	} {
 		got := right
 		c.change(&got)

@@ -83,7 +83,7 @@ func (k *enduranceCaller) apply(
 		case err != nil:
 			return err
 		case got.Rings < k.want[i].Rings:
-			return fmt.Errorf("%v has counted %d rings, and had %d before", s.ID(), got.Rings, k.want[i].Rings)
+			return fmt.Errorf("%v has counted %d deliveries of its alarm, and had %d before", s.ID(), got.Rings, k.want[i].Rings)
 		case got.callerOwned() == want.callerOwned():
 			k.want[i] = got
 			return nil

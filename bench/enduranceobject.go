@@ -25,7 +25,7 @@ type objectContents struct {
 	Sum      int
 	Rows     int
 	Versions [maxItems]uint64 // of the rows of the collection; zero for missing rows
-	Rings    int              // of the alarm, counted by the object
+	Rings    int              // deliveries of the alarm, counted by the object
 	Due      int64            // of the alarm that is set, in ms; zero if none
 }
 
@@ -159,7 +159,7 @@ func (t *enduranceObject) arm(ctx context.Context, due time.Time) error {
 func (t *enduranceObject) onAlarm(ctx context.Context, a dohost.AlarmInfo) error {
 	id := t.st.ID()
 	if due := a.Scheduled.UnixMilli(); due != t.contents.Due {
-		t.alarms.wrong.Store(new(fmt.Sprintf("the alarm of %v that was due at %d rang, and that of %d is set",
+		t.alarms.wrong.Store(new(fmt.Sprintf("the alarm of %v that was due at %d was delivered, and another one, due at %d, is set",
 			id, due, t.contents.Due)))
 	}
 	t.contents.Rings++

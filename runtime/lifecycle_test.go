@@ -96,7 +96,7 @@ func TestCloseFinishesRunningEventsAndRefusesNewOnes(t *testing.T) {
 		}
 		pass(time.Second)
 		if rang.Load() != 1 || !h.Store().Clean() {
-			t.Errorf("after reopening the alarm rang %d times, closed cleanly: %v", rang.Load(), h.Store().Clean())
+			t.Errorf("after reopening the alarm was delivered %d times, closed cleanly: %v", rang.Load(), h.Store().Clean())
 		}
 	})
 }

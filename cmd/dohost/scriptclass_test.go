@@ -62,7 +62,7 @@ func (b *scriptObject) Break(context.Context) error {
 }
 
 func (b *scriptObject) Alarm(ctx context.Context, info dohost.AlarmInfo) error {
-	return dohost.Put(ctx, b.st.Storage(), "v", "rang")
+	return dohost.Put(ctx, b.st.Storage(), "v", "delivered")
 }
 
 func (b *scriptObject) ServeHTTP(w http.ResponseWriter, r *http.Request) {

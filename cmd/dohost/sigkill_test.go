@@ -102,13 +102,13 @@ func TestServeLosesNothingToSIGKILL(t *testing.T) {
 	book.reconcile(v)
 	for round := range killRounds {
 		if n, tries := v.total(alarmName(round)), book.set[alarmName(round)]; n < 1 || n > tries {
-			t.Errorf("%s has rung %d times, and was set %d times", alarmName(round), n, tries)
+			t.Errorf("%s was delivered %d times, and was set %d times", alarmName(round), n, tries)
 		}
 	}
 	if late == 0 {
-		t.Error("every alarm rang before its kill")
+		t.Error("every alarm was delivered before its kill")
 	}
-	t.Logf("%d of %d alarms rang after the kill", late, killRounds)
+	t.Logf("%d of %d alarms were delivered after the kill", late, killRounds)
 }
 
 func alarmName(round int) string { return fmt.Sprintf("bell-%d", round) }

@@ -8,7 +8,7 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// worker does one step whenever its alarm rings, or when it is called.
+// worker does one step whenever its alarm is delivered, or when it is called.
 type worker struct {
 	st    *dohost.State
 	out   *book

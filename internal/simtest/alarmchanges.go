@@ -105,7 +105,7 @@ func (a *appointment) onAlarm(ctx context.Context, _ dohost.AlarmInfo) error {
 	if err != nil {
 		return err
 	}
-	return dohost.Put(ctx, a.st.Storage(), "rang", due)
+	return dohost.Put(ctx, a.st.Storage(), "delivered", due)
 }
 
 // contents returns the storage of an appointment.
@@ -144,7 +144,7 @@ func newAlarmPutOff() dohosttest.Scenario {
 		Check: func(ctx context.Context, h *dohosttest.Host) error {
 			got, err := dohost.Call(ctx, appointments.Get(h, "a"), (*appointment).contents, none{})
 			at := until.UTC().Format(time.TimeOnly)
-			return errors.Join(err, w.err(), differ("the rows", got, map[string]string{"due": at, "rang": at}))
+			return errors.Join(err, w.err(), differ("the rows", got, map[string]string{"due": at, "delivered": at}))
 		},
 	}
 }

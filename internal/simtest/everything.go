@@ -116,7 +116,7 @@ func (c *featureObject) highest(ctx context.Context, _ none) (int, error) {
 
 func (c *featureObject) onAlarm(ctx context.Context, _ dohost.AlarmInfo) error {
 	n, err := c.lastStep(ctx, none{})
-	return errors.Join(err, dohost.Put(ctx, c.store, "rang", n))
+	return errors.Join(err, dohost.Put(ctx, c.store, "delivered", n))
 }
 
 // everythingRun has the last step of the object that its client knows.

@@ -60,7 +60,7 @@ func (c *featureObject) feed(ctx context.Context) (n int, gaps bool, err error) 
 // wantContents returns the content of a featureObject after step n, and after the alarm of that
 // step.
 func wantContents(n int) contents {
-	want := contents{Keys: map[string]int{"n": n, "hint": n, "rang": n}, Paid: map[int]bool{}, Open: []int{n}}
+	want := contents{Keys: map[string]int{"n": n, "hint": n, "delivered": n}, Paid: map[int]bool{}, Open: []int{n}}
 	for i := max(1, n-keptSteps+1, n-n%clearEvery); i <= n; i++ {
 		want.Keys[stepKey(i)] = i
 		want.Paid[i] = i < n

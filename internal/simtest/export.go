@@ -37,12 +37,12 @@ func (d *doc) fill(ctx context.Context, k int) (none, error) {
 }
 
 func (d *doc) onAlarm(ctx context.Context, a dohost.AlarmInfo) error {
-	rang, _, err := dohost.Get[int](ctx, d.st.Storage(), "rang")
+	delivered, _, err := dohost.Get[int](ctx, d.st.Storage(), "delivered")
 	due, _, err2 := dohost.Get[int64](ctx, d.st.Storage(), "due")
 	if err == nil && err2 == nil && !d.w.onTime(a.Scheduled.UnixMilli(), due) {
 		d.w.faultf("the alarm of %v fires at %d, it was set for %d", d.st.ID(), a.Scheduled.UnixMilli(), due)
 	}
-	return errors.Join(err, err2, dohost.Put(ctx, d.st.Storage(), "rang", rang+1))
+	return errors.Join(err, err2, dohost.Put(ctx, d.st.Storage(), "delivered", delivered+1))
 }
 
 // clear deletes everything.
@@ -142,7 +142,7 @@ func (m *exportRun) check(ctx context.Context, h *dohosttest.Host) error {
 	b, err2 := dohost.Call(ctx, docs.Get(h, "b"), (*doc).contents, none{})
 	c, err3 := dohost.Call(ctx, docs.Get(h, "c"), (*doc).contents, none{})
 	want := m.exported
-	want.Keys = map[string]int64{"filled": pages, "page/1": 1, "page/2": 2, "due": m.exported.Keys["due"], "rang": 1}
+	want.Keys = map[string]int64{"filled": pages, "page/1": 1, "page/2": 2, "due": m.exported.Keys["due"], "delivered": 1}
 	want.Alarm = false
 	err = errors.Join(err, err2, err3, m.err(), differ("a", there, false), differ("b", b, want))
 	want.Keys["due"] = c.Keys["due"]

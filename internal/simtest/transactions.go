@@ -89,8 +89,8 @@ func (v *transactionObject) emitEffects(ctx context.Context, what string, k int)
 }
 
 func (v *transactionObject) onAlarm(ctx context.Context, a dohost.AlarmInfo) error {
-	rang, _, err := dohost.Get[[]int64](ctx, v.st.Storage(), "rang")
-	return errors.Join(err, dohost.Put(ctx, v.st.Storage(), "rang", append(rang, a.Scheduled.UnixMilli())))
+	delivered, _, err := dohost.Get[[]int64](ctx, v.st.Storage(), "delivered")
+	return errors.Join(err, dohost.Put(ctx, v.st.Storage(), "delivered", append(delivered, a.Scheduled.UnixMilli())))
 }
 
 // contents returns the storage of the object, as text.
@@ -113,10 +113,10 @@ func checkTransactions(ctx context.Context, h *dohosttest.Host, w *runRecord) er
 		return err
 	}
 	last := fmt.Sprint(transactionSteps)
-	want := map[string]string{"last": last, "left": last, "right": last, "due": got["due"], "rang": "[" + got["due"] + "]"}
-	var rang, due int64
-	if _, err := fmt.Sscanf(got["rang"]+got["due"], "[%d]%d", &rang, &due); err == nil && w.onTime(rang, due) {
-		want["rang"] = got["rang"]
+	want := map[string]string{"last": last, "left": last, "right": last, "due": got["due"], "delivered": "[" + got["due"] + "]"}
+	var delivered, due int64
+	if _, err := fmt.Sscanf(got["delivered"]+got["due"], "[%d]%d", &delivered, &due); err == nil && w.onTime(delivered, due) {
+		want["delivered"] = got["delivered"]
 	}
 	if _, went := got["went/always"]; whole || went {
 		want["went/always"] = got["went/always"] // which one came last is not promised

@@ -79,7 +79,7 @@ func (c *tally) complete(ctx context.Context, call chain) (int, error) {
 	return n, dohost.Add(ctx, c.st.Storage(), sentPrefix+call.To, 1)
 }
 
-// resume is the alarm. It calls with the stored ids, and rings again while a call is not completed.
+// resume handles the alarm. It calls with the stored ids, and sets the alarm again while a call is not completed.
 func (c *tally) resume(ctx context.Context, _ dohost.AlarmInfo) error {
 	calls, err := dohost.List[string](ctx, c.st.Storage(), &dohost.ListOptions{Prefix: pendingPrefix})
 	if err != nil || len(calls) == 0 {
@@ -90,7 +90,7 @@ func (c *tally) resume(ctx context.Context, _ dohost.AlarmInfo) error {
 	}
 	for _, call := range calls {
 		if _, err := c.complete(ctx, chain{ID: call.Key[len(pendingPrefix):], To: call.Value}); err != nil {
-			break // the alarm rings again
+			break // the alarm is delivered again
 		}
 	}
 	return nil
