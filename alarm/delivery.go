@@ -65,8 +65,9 @@ func (s *Scheduler) removeDelivery(d *delivery) {
 // suspendedFactor is the limit of all deliveries that are out, as a multiple of the limit of those that do not wait.
 const suspendedFactor = 16
 
-// freePlaces returns how many more deliveries of a queue may go out. A queue has reserved places, so that alarms of one
-// class never wait for those of others.
+// freePlaces returns how many more deliveries of a queue may go out. A queue with fewer than Reserve deliveries out does not wait for
+// other queues. Beyond that it waits while HostConcurrency deliveries of all queues, or Concurrency of its own, are out. These limits
+// do not count suspended deliveries: suspendedFactor times each limit bounds all deliveries. Suspects that run alone have one place.
 func (s *Scheduler) freePlaces(q *alarmQueue) int {
 	c := &s.cfg
 	if q == s.suspects && c.CrashLoop.suspectsAlone() {

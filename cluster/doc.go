@@ -86,7 +86,7 @@
 // dohost.Invoke repeats it.
 //
 //	object, in its host          writes of the caller are durable
-//	Node.InvokeRemote            the cell of the callee: here, or on the node that serves it by the newest plan read
+//	Node.InvokeRemote            the cell of the callee: here, or on the node that serves it by the newest plan that it has read
 //	POST, CallHeader             signed for the id of that process, the call and the sum of its argument
 //	router of that node          verifies the signature, then reads the argument, then its sum
 //	Host.AnswerCall              a stored result, or a run; the answer leaves when it is durable with the effects

@@ -1,11 +1,13 @@
 // Package dohosttest tests whether objects survive eviction at every point, not only at some.
 //
-// [EveryPoint] runs a scenario once and counts the points where an incarnation can end. Then it
-// runs the scenario again for each point and ending, waits for the end of recovery, and checks the
-// result. [Simulate] draws workloads and endings by seed, and [Linearizable] checks whether some
-// sequential order of drawn calls explains all answers. [Run] opens a host for a test of any other
-// kind. All use a host that can crash, on a file system in memory, in a bubble of
-// [testing/synctest]: hours pass in milliseconds, with alarms, idle eviction and backoff.
+// [EveryPoint] runs a scenario without endings and counts the points where an incarnation can end.
+// Then it runs the scenario again for each point and each ending that is possible there, waits for
+// the end of recovery, and checks the result. [dohost.EndKill] is possible only while a record is on
+// its way to the disk. Between two incarnations only the process can end. [Simulate] draws workloads
+// and endings by seed, and [Linearizable] checks whether some sequential order of drawn calls
+// explains all answers. [Run] opens a host for a test of any other kind. All use a host that can
+// crash, on a file system in memory, in a bubble of [testing/synctest]: hours pass in milliseconds,
+// with alarms, idle eviction and backoff.
 //
 // # The same run each time
 //
