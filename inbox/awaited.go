@@ -79,7 +79,7 @@ func finishWritten(ctx context.Context, of Ref, w *dohost.RowWrite) error {
 			return err
 		}
 		for _, row := range rows {
-			if err := finishRequest(ctx, of, row.Value, true); err != nil {
+			if err := finishRequest(ctx, of, row.Value); err != nil {
 				return err
 			}
 		}
@@ -87,13 +87,17 @@ func finishWritten(ctx context.Context, of Ref, w *dohost.RowWrite) error {
 	if leftInbox(w) == "" {
 		return nil
 	}
-	return errors.Join(finishRequestID(ctx, of, w.Collection, w.Key, !w.Deleted), forgetAsked(ctx, of.Storage(), w.Collection, w.Key))
+	err := finishRequestID(ctx, of, w.Collection, w.Key)
+	if w.Deleted && errors.Is(err, dohost.ErrNoSpace) {
+		err = nil // a full disk refuses the wake-up, but not the deletion: the caller looks again itself
+	}
+	return errors.Join(err, forgetAsked(ctx, of.Storage(), w.Collection, w.Key))
 }
 
 // finishParked notices that messages were parked.
 func finishParked(ctx context.Context, of agent.Handle, collection string, keys []string) error {
 	for _, key := range keys {
-		if err := finishRequestID(ctx, of, collection, key, true); err != nil {
+		if err := finishRequestID(ctx, of, collection, key); err != nil {
 			return err
 		}
 	}
@@ -123,29 +127,25 @@ func waitedFor(places iter.Seq2[dohost.Key, dohost.Cursor]) dohost.Key {
 }
 
 // finishRequestID is finishRequest for the request with an id, if a cycle waits for it.
-func finishRequestID(ctx context.Context, of Ref, collection, id string, needsSpace bool) error {
+func finishRequestID(ctx context.Context, of Ref, collection, id string) error {
 	row, ok, err := awaited.Get(ctx, of.Storage(), awaitedKey(collection, id))
 	if err != nil || !ok {
 		return err
 	}
-	return finishRequest(ctx, of, row.Value, needsSpace)
+	return finishRequest(ctx, of, row.Value)
 }
 
-// finishRequest deletes the row of a request that has an outcome, and wakes the cycle that waits for it. With needsSpace the outcome is a write that
-// a full disk refuses anyway, and the wake-up is refused with it. A deletion succeeds on a full disk: its wake-up is lost then, and the caller looks
-// again itself.
-func finishRequest(ctx context.Context, of Ref, r awaitedRow, needsSpace bool) error {
+// finishRequest deletes the row of a request that has an outcome, and wakes the cycle that waits for it. On a full disk the wake-up is refused.
+func finishRequest(ctx context.Context, of Ref, r awaitedRow) error {
 	if _, err := awaited.Delete(ctx, of.Storage(), awaitedKey(r.Collection, r.ID)); err != nil {
 		return err
 	}
-	var err error
 	if r.Waiter.Object == of.Object().ID() {
-		err = of.Rows().Wake(ctx, r.Waiter.Call)
-	} else if _, err = agent.StartFiber(ctx, of, wakeKind, r.Waiter, nil); errors.Is(err, dohost.ErrOverloaded) {
-		return nil // no reason to lose the outcome
+		return of.Rows().Wake(ctx, r.Waiter.Call)
 	}
-	if errors.Is(err, dohost.ErrNoSpace) && !needsSpace {
-		return nil
+	_, err := agent.StartFiber(ctx, of, wakeKind, r.Waiter, nil)
+	if errors.Is(err, dohost.ErrOverloaded) {
+		return nil // no reason to lose the outcome
 	}
 	return err
 }

@@ -154,3 +154,25 @@ func TestAgentToolParkedOnFullDisk(t *testing.T) {
 		return err
 	}, inbox.Message{ID: "1", From: "ada", To: "a", Content: "b: hi", Request: "r"})
 }
+
+// TestAgentToolDeletedOnFullDisk deletes a request while the disk is full. The deletion succeeds, without the wake-up of the agent that asks.
+func TestAgentToolDeletedOnFullDisk(t *testing.T) {
+	var filling *fillingDesk
+	class := func(d *fillingDesk) dohost.Class {
+		filling = d
+		entries := team(func(a *inbox.Agent, _ []inbox.AgentTool) {
+			a.Agents = []inbox.AgentTool{(&inbox.Agent{Name: "person"}).Tool(&messages)}
+		}, "a")
+		return deskClass(append(entries, answeredElsewhere("person"))...)
+	}
+	runFilling(t, class, func(ctx context.Context, d *desk) error {
+		rows, err := messages.List(ctx, d.Storage(), &dohost.Query[inbox.Message]{Where: func(m inbox.Message) bool { return m.To == "person" }})
+		if err != nil || len(rows) != 1 {
+			t.Errorf("%d requests", len(rows))
+			return err
+		}
+		filling.fill()
+		_, err = messages.Delete(ctx, d.Storage(), rows[0].Key)
+		return err
+	}, inbox.Message{ID: "1", From: "ada", To: "a", Content: "person: hi", Request: "r"})
+}
