@@ -57,6 +57,9 @@ const tempSuffix = ".tmp"
 // maxObject bounds the size of an object that a store ships, in bytes: frames of less than maxShipment in total, and one more frame.
 const maxObject = int64(maxShipment + frame.MaxPayload + 1<<10)
 
+// maxWrite bounds one write to a file of an archive, in bytes.
+const maxWrite = 256 << 10
+
 // archiveReserve is the free space that Put leaves, in bytes: the default of Options.ReserveBytes. A store on the same disk
 // would fail without space for its log, and could not start.
 const archiveReserve = 256 << 20
@@ -167,8 +170,7 @@ func (a *DirArchive) Put(ctx context.Context, name string, content []byte) error
 	if err != nil {
 		return fmt.Errorf("dohost: %w", err)
 	}
-	_, err = file.Write(bytes.Clone(content)) // a file system may change the slice, and the shipper repeats a Put with it
-	if err == nil {
+	if err = writeCopied(file, content); err == nil {
 		err = file.Sync()
 	}
 	if err = errors.Join(err, file.Close()); err == nil {
@@ -179,6 +181,20 @@ func (a *DirArchive) Put(ctx context.Context, name string, content []byte) error
 		return fmt.Errorf("dohost: %w", err)
 	}
 	return syncDir(a.fs, a.dir)
+}
+
+// writeCopied writes content by parts that are copied: a file system may change the slice of a write, and the shipper repeats a Put
+// with the same content.
+func writeCopied(to io.Writer, content []byte) error {
+	part := make([]byte, min(len(content), maxWrite))
+	for len(content) > 0 {
+		n := copy(part, content)
+		if _, err := to.Write(part[:n]); err != nil {
+			return err
+		}
+		content = content[n:]
+	}
+	return nil
 }
 
 // checkSpace checks that the disk has space for an object of n bytes. If the file system does not report its usage,

@@ -56,6 +56,14 @@ func TestDirArchiveKeepsObjects(t *testing.T) {
 		if content, err := a.Get(t.Context(), objectName); err != nil || string(content) != "content" {
 			t.Errorf("Get: %q, %v", content, err)
 		}
+		const second = "0000000000000003.records.0000000000000003"
+		large := bytes.Repeat([]byte("0123456789"), maxWrite/4)
+		if err := a.Put(t.Context(), second, large); err != nil {
+			t.Error(err)
+		}
+		if content, err := a.Get(t.Context(), second); err != nil || !bytes.Equal(content, large) {
+			t.Errorf("Get of an object of %d bytes: %d bytes, %v", len(large), len(content), err)
+		}
 		if _, err := a.Get(t.Context(), "absent"); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("Get of an absent object: %v", err)
 		}

@@ -97,6 +97,7 @@ type shipper struct {
 	linked     bool           // at is such a position, and the frames after it may be in the store
 	pointReads bool           // an iterator over frames has met damage
 	shipment   *shipment
+	spare      []byte // the content of the last shipment, to be used again; nil if there is none
 	base       *baseWriter
 	retry      baseRetry
 	baseBytes  int64 // of the newest base

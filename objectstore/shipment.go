@@ -24,12 +24,12 @@ type shipment struct {
 // linked: the frame was dropped, or a host did not ship its records.
 func (sh *shipper) read() error {
 	sh.mu.Lock()
-	made := sh.made
+	made, waiting := sh.made, sh.bytes-sh.sent
 	sh.mu.Unlock()
 	if made <= sh.at.Number {
 		return nil
 	}
-	m := &shipment{after: sh.at, oldest: time.Now()}
+	m := &shipment{after: sh.at, oldest: time.Now(), content: sh.reusable(waiting)}
 	frames := sh.s.frames
 	if sh.pointReads {
 		frames = sh.s.singleFrames
@@ -67,6 +67,18 @@ func (sh *shipper) read() error {
 	m.name = frame.Name{First: sh.at.Number + 1, Last: m.after.Number}
 	sh.shipment = m
 	return nil
+}
+
+// reusable returns an empty slice for the content of a shipment: that of the previous one, if the bytes that wait fit. A slice that
+// one large frame has grown is not kept.
+func (sh *shipper) reusable(waiting int64) []byte {
+	b := sh.spare
+	sh.spare = nil
+	size := int(min(waiting, int64(sh.opts.shipment)))
+	if cap(b) < size || cap(b) > 2*sh.opts.shipment {
+		return make([]byte, 0, size+size/8)
+	}
+	return b[:0]
 }
 
 // frames yields the frames from one number to another that the store has, up to an error. A slice is valid until the next one.
@@ -123,6 +135,7 @@ func (sh *shipper) durableAt(t int64) time.Time {
 // confirm is called when the archive has a shipment.
 func (sh *shipper) confirm(m *shipment) {
 	sh.at, sh.shipment, sh.newest = m.after, nil, archivedAt{m.name, m.after}
+	sh.spare = m.content
 	n := int64(len(m.content))
 	sh.sinceBase += n
 	sh.sentThrough(m.after.Number, n, m.oldest)
