@@ -69,8 +69,8 @@ func (sh *shipper) read() error {
 	return nil
 }
 
-// reusable returns an empty slice for the content of a shipment: that of the previous one, if the bytes that wait fit. A slice that
-// one large frame has grown is not kept.
+// reusable returns an empty slice for the content of a shipment: the content of the previous shipment, if the waiting bytes
+// fit. A slice that one large frame has grown is not kept.
 func (sh *shipper) reusable(waiting int64) []byte {
 	b := sh.spare
 	sh.spare = nil

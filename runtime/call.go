@@ -88,17 +88,20 @@ func (h *Host) newCall(ctx context.Context, c Call) *event {
 	ev := &event{op: c.Op, size: c.Size, handler: c.Handler, done: done}
 	ev.turn.ev = ev
 	ev.parent = eventOf(ctx)
-	ev.depth = uint8(min(max(DepthOf(ctx), c.Depth), maxDepth+1))
+	ev.depth = uint8(min(max(ev.parent.callDepth(), c.Depth), maxDepth+1))
 	return ev
 }
 
 // DepthOf returns the depth of a call with this context: the number of calls, from event to event, that lead to it. It is 0 outside
 // of events.
-func DepthOf(ctx context.Context) int {
-	if ev := eventOf(ctx); ev != nil {
-		return int(ev.depth) + 1
+func DepthOf(ctx context.Context) int { return eventOf(ctx).callDepth() }
+
+// callDepth is the depth of a call by this event, which may be nil.
+func (ev *event) callDepth() int {
+	if ev == nil {
+		return 0
 	}
-	return 0
+	return int(ev.depth) + 1
 }
 
 // send enqueues ev at the object id, and brings the object into memory if necessary.
