@@ -3,6 +3,7 @@ package dohost
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"reflect"
 	"sync"
 
@@ -79,6 +80,9 @@ func decodeTo(v any, data []byte) error {
 	if len(data) == 0 || data[0] != valueFormat {
 		return fmt.Errorf("%w: value has format %v, this version reads format %d", objectstore.ErrFormat, data[:min(len(data), 1)], valueFormat)
 	}
+	if decodeInt(v, data[1:]) {
+		return nil
+	}
 	d := decoders.Get().(*decoder)
 	d.r.Reset(data[1:])
 	d.d.Reset(&d.r)
@@ -93,6 +97,30 @@ func decodeTo(v any, data []byte) error {
 		}
 	}
 	return nil
+}
+
+// decodeInt decodes the encoding of an integer into a variable of type int or int64, which are frequent, without a decoder. It returns
+// false if data is anything else, or the variable cannot hold the number: the decoder reports that.
+func decodeInt(v any, data []byte) bool {
+	h := head(data)
+	n := h.int
+	if h.kind == headUint && h.uint <= math.MaxInt64 {
+		n = int64(h.uint)
+	} else if h.kind != headInt {
+		return false
+	}
+	switch p := v.(type) {
+	case *int64:
+		*p = n
+	case *int:
+		if n < math.MinInt || n > math.MaxInt {
+			return false
+		}
+		*p = int(n)
+	default:
+		return false
+	}
+	return true
 }
 
 // decodeError names the type of the variable that the pointer v points to.

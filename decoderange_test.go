@@ -116,6 +116,13 @@ func TestDecodeAcceptsNumbersThatFit(t *testing.T) {
 		for _, n := range []int64{math.MinInt64, math.MaxInt64} {
 			stored[int64](t, ctx, s, n, "")
 		}
+		for _, n := range []int64{0, 127, 128, 255, 256, 1<<16 - 1, 1 << 16, 1<<32 - 1, 1 << 32, math.MaxInt64} { // at the limits of each encoding
+			stored[int](t, ctx, s, uint64(n), "")
+			stored[int64](t, ctx, s, uint64(n), "")
+			stored[int](t, ctx, s, n, "")
+			stored[int64](t, ctx, s, -n-1, "")
+			stored[int](t, ctx, s, -n-1, "")
+		}
 		stored[uint8](t, ctx, s, math.MaxUint8, "")
 		stored[uint16](t, ctx, s, math.MaxUint16, "")
 		stored[uint32](t, ctx, s, math.MaxUint32, "")
