@@ -64,15 +64,25 @@ func (c *committer) run() {
 		case c.work.shut:
 			c.end(true)
 			return
-		default:
-			select {
-			case <-c.s.queue.wake:
-			case <-c.lost:
-				c.s.fail(errLeaseLost)
-				c.end(false)
-				return
-			}
+		case !c.waitForWork():
+			c.s.fail(errLeaseLost)
+			c.end(false)
+			return
 		}
+	}
+}
+
+// waitForWork waits until there may be work. It returns false if the lease is lost.
+func (c *committer) waitForWork() bool {
+	if c.lost == nil {
+		<-c.s.queue.wake // receiving from one channel is cheaper than the select below
+		return true
+	}
+	select {
+	case <-c.s.queue.wake:
+		return true
+	case <-c.lost:
+		return false
 	}
 }
 
@@ -176,12 +186,12 @@ func (c *committer) readSlots() {
 // appendToLog appends the record in flight to the log, and repeats that while the error permits. The first error is logged, and the
 // end of the repetition.
 func (c *committer) appendToLog() error {
-	begun := time.Now()
+	var failed time.Time // the first time
 	for failures := 0; ; failures++ {
 		tail, err := c.s.log.Append(c.s.generation, c.tail, &c.rec)
 		if err == nil {
 			if c.tail = tail; failures > 0 {
-				c.s.opts.Logger.Info("the shared log has accepted the record", "after", time.Since(begun), "failures", failures)
+				c.s.opts.Logger.Info("the shared log has accepted the record", "after", time.Since(failed), "failures", failures)
 			}
 			return nil
 		}
@@ -189,6 +199,7 @@ func (c *committer) appendToLog() error {
 			return err
 		}
 		if failures == 0 {
+			failed = time.Now()
 			c.s.opts.Logger.Warn("the shared log has not accepted a record, repeating", "err", err)
 		}
 		if !c.s.queue.pause(appendRetry) {
