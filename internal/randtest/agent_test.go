@@ -24,7 +24,7 @@ func TestAgentSimulationThatFailsShrinksToAnInstruction(t *testing.T) {
 				w.Fault = func(n int, in randagent.Instr) bool { return in.Op == randagent.Enqueue && n >= incarnation }
 			})
 			p.Chance = 0.02
-			randtest.CheckSimulationShrinks(t, p, 0, "agent/"+name, "agent_test.go")
+			randtest.CheckSimulationShrinks(t, p, 0, "agent/"+name)
 		})
 	}
 }

@@ -22,5 +22,5 @@ func TestAskSimulationThatFailsShrinksToAQuestion(t *testing.T) {
 		w.Fault = func(n int, in randask.Instr) bool { return in.Op == randask.Send && len(in.Body) > 0 && n >= 2 }
 	})
 	p.Chance = 0.02
-	randtest.CheckSimulationShrinks(t, p, 0, "ask/question", "ask_test.go")
+	randtest.CheckSimulationShrinks(t, p, 0, "ask/question")
 }

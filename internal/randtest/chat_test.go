@@ -42,7 +42,7 @@ func TestChatSimulationThatFailsShrinksToAnInstruction(t *testing.T) {
 				w.Fault = func(n int, in randchat.Instr) bool { return in.Op == randchat.Ask && n >= incarnation }
 			})
 			p.Chance = 0.02
-			randtest.CheckSimulationShrinks(t, p, 0, "chat/"+name, "chat_test.go")
+			randtest.CheckSimulationShrinks(t, p, 0, "chat/"+name)
 		})
 	}
 }

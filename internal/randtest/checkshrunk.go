@@ -1,8 +1,10 @@
 package randtest
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -14,14 +16,14 @@ import (
 
 // CheckSimulationShrinks checks the shortest work of a simulation that fails: see CheckShrunk. faults is the probability of a fault of
 // the host before each act.
-func CheckSimulationShrinks[W any](t *testing.T, p Programs[W], faults float64, name, file string) {
+func CheckSimulationShrinks[W any](t *testing.T, p Programs[W], faults float64, name string) {
 	t.Helper()
 	for seed := range uint64(20) {
 		w := p.Draw(rand.New(rand.NewPCG(seed, 2)), faults)
 		s, _ := p.Scenario(w)
 		_, err := (&dohosttest.Simulation{Scenario: s, Chance: p.Chance}).Try(t, seed)
 		if f, ok := errors.AsType[*dohosttest.Failure](err); ok {
-			CheckShrunk(t, p, p.Shrink(t, f, w), name, file)
+			CheckShrunk(t, p, p.Shrink(t, f, w), name)
 			return
 		}
 	}
@@ -29,8 +31,8 @@ func CheckSimulationShrinks[W any](t *testing.T, p Programs[W], faults float64, 
 }
 
 // CheckShrunk checks the shortest work of a failure, which a fault of the model causes in programs: it fails in the same way when it is
-// replayed, its source is that of testdata/NAME.golden, and it compiles at the end of a test file of this package.
-func CheckShrunk[W any](t *testing.T, programs Programs[W], s Shrunk[W], name, file string) {
+// replayed, and its source is that of testdata/NAME.golden, which CheckSourcesCompile compiles.
+func CheckShrunk[W any](t *testing.T, programs Programs[W], s Shrunk[W], name string) {
 	t.Helper()
 	at, err := json.Marshal(s.Work)
 	if err != nil {
@@ -50,33 +52,52 @@ func CheckShrunk[W any](t *testing.T, programs Programs[W], s Shrunk[W], name, f
 	if want, err := os.ReadFile(golden); err != nil || source != string(want) {
 		t.Errorf("%s differs (%v):\n%s", golden, err, s)
 	}
-	paste(t, file, source)
 }
 
-// paste adds a test to a copy of a test file, and checks that the package compiles with the copy.
-func paste(t *testing.T, file, source string) {
+// CheckSourcesCompile checks that the sources of shortest works compile, each at the end of a copy of the test file of its generator: of
+// testdata/NAME/*.golden, in NAME_test.go.
+func CheckSourcesCompile(t *testing.T, names ...string) {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	copied, overlay := filepath.Join(dir, file), filepath.Join(dir, "overlay.json")
-	original, err := filepath.Abs(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{original: copied}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, data := range map[string][]byte{copied: append(append(text, '\n'), source...), overlay: replace} {
-		if err := os.WriteFile(name, data, 0o600); err != nil {
+	dir, replaced, compiled := t.TempDir(), map[string]string{}, 0
+	for _, name := range names {
+		file := name + "_test.go"
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		goldens, err := filepath.Glob(filepath.Join("testdata", name, "*.golden"))
+		if err != nil || len(goldens) == 0 {
+			t.Fatalf("no golden of %s: %v", name, err)
+		}
+		for _, golden := range goldens {
+			source, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			compiled++
+			unique := fmt.Sprintf("func TestShrunkProgram%d(", compiled)
+			text = append(append(text, '\n'), bytes.Replace(source, []byte("func TestShrunkProgram("), []byte(unique), 1)...)
+		}
+		original, err := filepath.Abs(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		replaced[original] = filepath.Join(dir, file)
+		if err := os.WriteFile(replaced[original], text, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// It compiles the test, and neither links it nor analyses its dependencies.
-	if out, err := exec.CommandContext(t.Context(), "go", "list", "-test", "-export", "-overlay", overlay, ".").CombinedOutput(); err != nil {
-		t.Errorf("%v: %s\n%s", err, out, source)
+	replace, err := json.Marshal(map[string]any{"Replace": replaced})
+	if err != nil {
+		t.Fatal(err)
 	}
+	overlay := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(overlay, replace, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// It compiles the tests, and neither links them nor analyses their dependencies.
+	if out, err := exec.CommandContext(t.Context(), "go", "list", "-test", "-export", "-overlay", overlay, ".").CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	t.Logf("%d sources compile", compiled)
 }

@@ -40,11 +40,11 @@ func TestProgFailureShrinksToAnInstruction(t *testing.T) {
 			if len(failures) == 0 {
 				t.Fatalf("%v does not fail", randtest.Literal(w))
 			}
-			randtest.CheckShrunk(t, p, p.Shrink(t, failures[0], w), "prog/"+name, "prog_test.go")
+			randtest.CheckShrunk(t, p, p.Shrink(t, failures[0], w), "prog/"+name)
 		})
 	}
 }
 
 func TestProgSimulationThatFailsShrinksToAnInstruction(t *testing.T) {
-	randtest.CheckSimulationShrinks(t, wrongAnswer(randprog.Add, 2), 0.05, "prog/simulation", "prog_test.go")
+	randtest.CheckSimulationShrinks(t, wrongAnswer(randprog.Add, 2), 0.05, "prog/simulation")
 }
