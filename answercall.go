@@ -305,13 +305,13 @@ func (x *exposedCall) store(ctx context.Context, s *Storage, row storedCall) err
 func (x *exposedCall) expiry() int64 { return time.Now().Add(x.Keep + keepMore).UnixMilli() }
 
 // run runs the method, and sets the answer.
-func (x *exposedCall) run(ctx context.Context, instance any, most int) error {
+func (x *exposedCall) run(ctx context.Context, instance any, limit int) error {
 	result, err := x.method(ctx, instance, x.Argument)
 	if _, ok := err.(notRunError); ok {
 		return err
 	}
-	if err == nil && len(result) > most {
-		err = &LimitError{What: "JSON of the result", Size: len(result), Limit: most}
+	if err == nil && len(result) > limit {
+		err = &LimitError{Subject: "JSON of the result", Size: len(result), Limit: limit}
 	}
 	if err != nil {
 		x.refuse(err, OutcomeRan)

@@ -163,7 +163,7 @@ func (s *bodyShare) check(n int64) error {
 	if min(n, maxReserved) <= s.limit {
 		return nil
 	}
-	return &LimitError{What: "request body", Size: int(n), Limit: int(s.limit)}
+	return &LimitError{Subject: "request body", Size: int(n), Limit: int(s.limit)}
 }
 
 // reserve makes the share n bytes, unless it is released, and waits for them.

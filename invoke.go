@@ -83,7 +83,7 @@ func invokeMethod[Out any](ctx context.Context, to *target, method string, in an
 		c.Argument, err = json.Marshal(in)
 	}
 	if err == nil && len(c.Argument) > maxCallArgument {
-		err = &LimitError{What: "JSON of the argument", Size: len(c.Argument), Limit: maxCallArgument}
+		err = &LimitError{Subject: "JSON of the argument", Size: len(c.Argument), Limit: maxCallArgument}
 	}
 	if err != nil {
 		return none, to.failure(method, outcomeOf(err), err)

@@ -23,10 +23,10 @@ func sendDurable(ctx context.Context, st *State, to []*relayed, f Frame) error {
 		return nil
 	}
 	if len(to) > MaxSockets {
-		return &LimitError{What: "broadcast", Size: len(to), Limit: MaxSockets, Unit: "durable sockets"}
+		return &LimitError{Subject: "broadcast", Size: len(to), Limit: MaxSockets, Unit: "durable sockets"}
 	}
 	if len(f.Data) > maxDurableFrame {
-		return &LimitError{What: "frame of a durable socket", Size: len(f.Data), Limit: maxDurableFrame}
+		return &LimitError{Subject: "frame of a durable socket", Size: len(f.Data), Limit: maxDurableFrame}
 	}
 	return to[0].of.send(ctx, st, to, func(row *outputRow) { row.Text, row.Data = f.Text, slices.Clone(f.Data) })
 }

@@ -31,12 +31,12 @@ const maxReportText = 4 << 10
 
 const truncationMark = "…"
 
-// truncatedText returns a text of at most so many bytes. A truncated text is a copy.
-func truncatedText(s string, most int) string {
-	if len(s) <= most {
+// truncatedText returns a text of at most limit bytes. A truncated text is a copy.
+func truncatedText(s string, limit int) string {
+	if len(s) <= limit {
 		return s
 	}
-	return strings.ToValidUTF8(s[:most-len(truncationMark)], "") + truncationMark
+	return strings.ToValidUTF8(s[:limit-len(truncationMark)], "") + truncationMark
 }
 
 // truncatedAttrs returns a copy of attrs with strings and texts of errors of at most maxReportText bytes each.

@@ -101,7 +101,7 @@ func (w *responseWriter) Write(p []byte) (int, error) {
 		return 0, http.ErrBodyNotAllowed
 	}
 	if n := len(w.body) + len(p); n > maxUnflushed {
-		w.err = &LimitError{What: "unflushed response", Size: n, Limit: maxUnflushed}
+		w.err = &LimitError{Subject: "unflushed response", Size: n, Limit: maxUnflushed}
 		return 0, w.err
 	}
 	w.body = append(w.body, p...)

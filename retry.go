@@ -144,8 +144,8 @@ func (p *RetryPolicy) delay(attempt int) time.Duration {
 	if p.BaseDelay < 0 {
 		return 0
 	}
-	most := backoff.Delay(attempt-1, p.BaseDelay, p.MaxDelay)
+	limit := backoff.Delay(attempt-1, p.BaseDelay, p.MaxDelay)
 	// Drawn from the time, so that a test in virtual time gets the same delay in each run.
 	draw := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), uint64(attempt)))
-	return time.Duration(draw.Int64N(int64(most)))
+	return time.Duration(draw.Int64N(int64(limit)))
 }

@@ -198,7 +198,7 @@ func (s *State) Sockets(tag string) []*Socket {
 // Errors: a [*LimitError], [ErrMisuse], [ErrFenced].
 func (s *State) SetAutoResponse(ctx context.Context, request, response string) error {
 	if n := max(len(request), len(response)); n > MaxAutoResponse {
-		return &LimitError{What: "automatic response", Size: n, Limit: MaxAutoResponse}
+		return &LimitError{Subject: "automatic response", Size: n, Limit: MaxAutoResponse}
 	}
 	return s.rt().EmitOutput(ctx, 0, func(err error) {
 		if err == nil {
@@ -218,14 +218,14 @@ var errNoSocketHandler = errkind.New(errkind.ErrNotFound, "the class has no sock
 func (o *AcceptOptions) check() error {
 	for _, tag := range o.Tags {
 		if len(tag) == 0 || len(tag) > MaxTag {
-			return &LimitError{What: "tag", Size: len(tag), Limit: MaxTag}
+			return &LimitError{Subject: "tag", Size: len(tag), Limit: MaxTag}
 		}
 	}
 	if len(o.Tags) > MaxTags { // counted before duplicates are dropped, as in workerd
-		return &LimitError{What: "socket", Size: len(o.Tags), Limit: MaxTags, Unit: "tags"}
+		return &LimitError{Subject: "socket", Size: len(o.Tags), Limit: MaxTags, Unit: "tags"}
 	}
 	if len(o.Attachment) > MaxAttachment {
-		return &LimitError{What: "attachment", Size: len(o.Attachment), Limit: MaxAttachment}
+		return &LimitError{Subject: "attachment", Size: len(o.Attachment), Limit: MaxAttachment}
 	}
 	return nil
 }
@@ -282,7 +282,7 @@ func (s *Socket) Close(ctx context.Context, code int, reason string) error {
 		return errors.New("dohost: the close reason is not valid UTF-8")
 	}
 	if len(reason) > maxReason {
-		return &LimitError{What: "close reason", Size: len(reason), Limit: maxReason}
+		return &LimitError{Subject: "close reason", Size: len(reason), Limit: maxReason}
 	}
 	st, err := s.sender(ctx)
 	if err != nil {
@@ -347,7 +347,7 @@ func (s *Socket) Attachment() []byte { return s.c.Attachment() }
 // Errors: a [*LimitError], [ErrClosed], [ErrMisuse], [ErrFenced].
 func (s *Socket) SetAttachment(ctx context.Context, data []byte) error {
 	if len(data) > MaxAttachment {
-		return &LimitError{What: "attachment", Size: len(data), Limit: MaxAttachment}
+		return &LimitError{Subject: "attachment", Size: len(data), Limit: MaxAttachment}
 	}
 	st, err := s.sender(ctx)
 	if err != nil {

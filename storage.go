@@ -112,7 +112,7 @@ func PutMany[T any](ctx context.Context, s *Storage, values map[string]T) error 
 
 func batchLimit(n int) error {
 	if n > runtime.MaxBatch {
-		return &LimitError{What: "operation", Size: n, Limit: runtime.MaxBatch, Unit: "keys"}
+		return &LimitError{Subject: "operation", Size: n, Limit: runtime.MaxBatch, Unit: "keys"}
 	}
 	return nil
 }

@@ -70,7 +70,7 @@ func TestPutManyWritesAllOrNothing(t *testing.T) {
 				}
 				err := dohost.PutMany(ctx, s, c.values)
 				limit, ok := errors.AsType[*dohost.LimitError](err)
-				if err == nil || ok != (c.what != "") || ok && limit.What != c.what {
+				if err == nil || ok != (c.what != "") || ok && limit.Subject != c.what {
 					t.Errorf("error %v, want a limit of %q", err, c.what)
 				}
 			}, func(ctx context.Context, s *dohost.Storage) {
@@ -111,7 +111,7 @@ func TestDeleteManyRemovesAllOrNothing(t *testing.T) {
 			t.Fatalf("there is no room for one key: %v, %v", existed, err)
 		}
 		n, err := s.DeleteMany(ctx, keys[1:]...)
-		if limit, ok := errors.AsType[*dohost.LimitError](err); !ok || limit.What != "batch" || n != 0 {
+		if limit, ok := errors.AsType[*dohost.LimitError](err); !ok || limit.Subject != "batch" || n != 0 {
 			t.Errorf("removed %d, %v", n, err)
 		}
 	}, func(ctx context.Context, s *dohost.Storage) {

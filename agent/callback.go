@@ -99,7 +99,7 @@ func encodePayload[P any](c *class, cb Callback[P], payload P) (json.RawMessage,
 	}
 	if len(raw) > maxPayload {
 		return nil, fmt.Errorf("agent: the payload for %q: %w", string(cb),
-			&dohost.LimitError{What: "payload", Size: len(raw), Limit: maxPayload})
+			&dohost.LimitError{Subject: "payload", Size: len(raw), Limit: maxPayload})
 	}
 	return raw, nil
 }

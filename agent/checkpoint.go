@@ -83,7 +83,7 @@ func checkpointOf(ctx context.Context, v any) (f *fiberCall, checkpoint []byte, 
 
 func (f *fiberCall) saveCheckpoint(ctx context.Context, checkpoint []byte) error {
 	if len(checkpoint) > maxCheckpoint {
-		return &dohost.LimitError{What: "checkpoint", Size: len(checkpoint), Limit: maxCheckpoint}
+		return &dohost.LimitError{Subject: "checkpoint", Size: len(checkpoint), Limit: maxCheckpoint}
 	}
 	err := f.fibers.updateRunning(ctx, f.id, func(r *fiberRow) error {
 		before := r.Item

@@ -75,7 +75,7 @@ func RunFiberValue[T any](ctx context.Context, a Ref, name string, fn func(conte
 // beginRun makes the row, and returns when it is durable.
 func (fs *fibers) beginRun(ctx context.Context, name string) (row *fiberRow, step workStep, err error) {
 	if name == "" || len(name) > maxName {
-		return nil, step, &dohost.LimitError{What: "fiber name", Size: len(name), Limit: maxName}
+		return nil, step, &dohost.LimitError{Subject: "fiber name", Size: len(name), Limit: maxName}
 	}
 	if strings.HasPrefix(name, reservedPrefix) {
 		return nil, step, fmt.Errorf("agent: fiber %q: names that begin with %q are reserved", name, reservedPrefix)

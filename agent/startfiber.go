@@ -161,14 +161,14 @@ func StartFiber[T any](ctx context.Context, a Ref, k FiberKind[T], checkpoint T,
 		o = &FiberOptions{}
 	}
 	if len(o.Key) > maxName {
-		return Started{}, &dohost.LimitError{What: "fiber key", Size: len(o.Key), Limit: maxName}
+		return Started{}, &dohost.LimitError{Subject: "fiber key", Size: len(o.Key), Limit: maxName}
 	}
 	raw, err := marshal(checkpoint)
 	if err != nil {
 		return Started{}, err
 	}
 	if len(raw) > maxCheckpoint {
-		return Started{}, &dohost.LimitError{What: "checkpoint", Size: len(raw), Limit: maxCheckpoint}
+		return Started{}, &dohost.LimitError{Subject: "checkpoint", Size: len(raw), Limit: maxCheckpoint}
 	}
 	now := time.Now().UnixMilli()
 	return fs.start(ctx, fiberRow{

@@ -70,7 +70,7 @@ func (c *Completion) check() error {
 	case !utf8.Valid(c.Output): // clients could not receive the conversation
 		return fmt.Errorf("chat: the Output of %q is not UTF-8: %w", c.Key, dohost.ErrMisuse)
 	case len(c.Output) > maxOutput:
-		return &dohost.LimitError{What: "output of a call", Size: len(c.Output), Limit: maxOutput}
+		return &dohost.LimitError{Subject: "output of a call", Size: len(c.Output), Limit: maxOutput}
 	case rawjson.Nesting(c.Output) >= uimessage.MaxNesting:
 		return fmt.Errorf("chat: the Output of %q: %w", c.Key, errNesting)
 	}

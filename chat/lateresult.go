@@ -27,7 +27,7 @@ func (run *toolRun) lateResult(task, inner context.Context, l *liveReply, out an
 	case err != nil:
 		failed = err
 	case len(raw) > maxOutput:
-		failed = &dohost.LimitError{What: "output of a call", Size: len(raw), Limit: maxOutput}
+		failed = &dohost.LimitError{Subject: "output of a call", Size: len(raw), Limit: maxOutput}
 	}
 	r := callResult{output: raw}
 	if failed != nil {

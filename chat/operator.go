@@ -50,9 +50,9 @@ var (
 func checkActor(name, reason string) error {
 	switch {
 	case len(name) > maxActor:
-		return &dohost.LimitError{What: "actor of a decision", Size: len(name), Limit: maxActor}
+		return &dohost.LimitError{Subject: "actor of a decision", Size: len(name), Limit: maxActor}
 	case len(reason) > maxReason:
-		return &dohost.LimitError{What: "reason of a decision", Size: len(reason), Limit: maxReason}
+		return &dohost.LimitError{Subject: "reason of a decision", Size: len(reason), Limit: maxReason}
 	}
 	return nil
 }

@@ -82,7 +82,7 @@ func (k *storedMessages) writeTranscript(ctx context.Context, w http.ResponseWri
 func (k *storedMessages) checkSize(ctx context.Context, before uint64) error {
 	x, err := extent(ctx, k.store())
 	if most := k.options().MaxBytes; err == nil && most > 0 && x.Bytes > max(before, uint64(most)) {
-		err = &dohost.LimitError{What: "conversation", Size: int(x.Bytes), Limit: most}
+		err = &dohost.LimitError{Subject: "conversation", Size: int(x.Bytes), Limit: most}
 	}
 	return err
 }
@@ -184,7 +184,7 @@ const maxMessage = 1_800_000
 func fitRow(m Message) (json.RawMessage, error) {
 	raw, err := uimessage.Shrink(m, maxMessage)
 	if err == nil && len(raw) > maxMessage {
-		return nil, &dohost.LimitError{What: "message", Size: len(raw), Limit: maxMessage}
+		return nil, &dohost.LimitError{Subject: "message", Size: len(raw), Limit: maxMessage}
 	}
 	return raw, err
 }

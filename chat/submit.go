@@ -130,7 +130,7 @@ func (k *conversation) accept(ctx context.Context, row replyRow, store func(cont
 		size += len(id)
 	}
 	if size > maxRequest {
-		return &dohost.LimitError{What: "request without its messages", Size: size, Limit: maxRequest}
+		return &dohost.LimitError{Subject: "request without its messages", Size: size, Limit: maxRequest}
 	}
 	return dohost.Transaction(ctx, func(ctx context.Context) (err error) {
 		if err := store(ctx); err != nil {
@@ -223,7 +223,7 @@ func checkReserve(m *Message) error {
 	}
 	raw, err := json.Marshal(m)
 	if err == nil && len(raw) > most {
-		err = &dohost.LimitError{What: what, Size: len(raw), Limit: most}
+		err = &dohost.LimitError{Subject: what, Size: len(raw), Limit: most}
 	}
 	return err
 }

@@ -41,7 +41,7 @@ func (k *toolCalls) toolAnswered(ctx context.Context, conn *agent.Conn, data []b
 	case rawjson.Nesting(f.Output) >= uimessage.MaxNesting:
 		return k.sendRefusal(ctx, conn, fmt.Errorf("chat: the result of the tool call %q: %w", f.CallID, errNesting))
 	case len(f.Tools) > maxRequest:
-		return k.sendRefusal(ctx, conn, &dohost.LimitError{What: "list of tools", Size: len(f.Tools), Limit: maxRequest})
+		return k.sendRefusal(ctx, conn, &dohost.LimitError{Subject: "list of tools", Size: len(f.Tools), Limit: maxRequest})
 	}
 	of, how, err := k.applyAnswer(ctx, &f, false, answerWait)
 	refused, isRefused := errors.AsType[*clientBudgetError](err)

@@ -51,7 +51,7 @@ func readAnswer(res *http.Response) ([]byte, error) {
 			return answer, err
 		}
 	}
-	return nil, &dohost.LimitError{What: "answer", Size: int(size), Limit: maxAnswer}
+	return nil, &dohost.LimitError{Subject: "answer", Size: int(size), Limit: maxAnswer}
 }
 
 // noAnswer returns the error of a request that may have arrived.

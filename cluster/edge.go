@@ -103,7 +103,7 @@ func (d *edge) register(rt *router, id dohost.ID, r *http.Request) (*edgeSocket,
 	}
 	size := linked.size()
 	if size > maxHandshake {
-		return nil, &dohost.LimitError{What: "handshake of a durable socket", Size: size, Limit: maxHandshake}
+		return nil, &dohost.LimitError{Subject: "handshake of a durable socket", Size: size, Limit: maxHandshake}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -119,7 +119,7 @@ func (d *edge) register(rt *router, id dohost.ID, r *http.Request) (*edgeSocket,
 		d.sends.limit, d.sends.sockets = cmp.Or(d.sends.limit, maxSends), map[*edgeSocket]struct{}{}
 	}
 	if n := d.handshakes.Load() + extraHandshake(size); n > d.handshakesLimit {
-		return nil, &dohost.LimitError{What: "handshakes of all objects", Size: int(n), Limit: int(d.handshakesLimit)}
+		return nil, &dohost.LimitError{Subject: "handshakes of all objects", Size: int(n), Limit: int(d.handshakesLimit)}
 	}
 	e := d.entries[id]
 	if e == nil {
@@ -129,10 +129,10 @@ func (d *edge) register(rt *router, id dohost.ID, r *http.Request) (*edgeSocket,
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.sockets) >= maxLinkSockets {
-		return nil, &dohost.LimitError{What: "edge", Size: len(e.sockets) + 1, Limit: maxLinkSockets, Unit: "sockets of an object"}
+		return nil, &dohost.LimitError{Subject: "edge", Size: len(e.sockets) + 1, Limit: maxLinkSockets, Unit: "sockets of an object"}
 	}
 	if e.handshakes+size > maxHandshakes {
-		return nil, &dohost.LimitError{What: "handshakes of an object", Size: e.handshakes + size, Limit: maxHandshakes}
+		return nil, &dohost.LimitError{Subject: "handshakes of an object", Size: e.handshakes + size, Limit: maxHandshakes}
 	}
 	d.handshakes.Add(extraHandshake(size))
 	d.last++

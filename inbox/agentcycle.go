@@ -192,7 +192,7 @@ func (a *Agent) generate(ctx context.Context, of Ref, messages *dohost.Collectio
 		return r, err
 	}
 	if len(r.Text) > maxContent {
-		return r, &dohost.LimitError{What: "the response of the agent " + a.Name, Size: len(r.Text), Limit: maxContent}
+		return r, &dohost.LimitError{Subject: "the response of the agent " + a.Name, Size: len(r.Text), Limit: maxContent}
 	}
 	row, _, err := generations.Get(ctx, w.store, w.place)
 	r.Generation = row.Value.Generation

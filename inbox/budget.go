@@ -105,9 +105,9 @@ func DecideBudget(ctx context.Context, of Ref, d *BudgetDecision) error {
 	}
 	switch {
 	case len(d.Actor) > maxActor:
-		return &dohost.LimitError{What: "actor of a decision", Size: len(d.Actor), Limit: maxActor}
+		return &dohost.LimitError{Subject: "actor of a decision", Size: len(d.Actor), Limit: maxActor}
 	case len(d.Reason) > maxReason:
-		return &dohost.LimitError{What: "reason of a decision", Size: len(d.Reason), Limit: maxReason}
+		return &dohost.LimitError{Subject: "reason of a decision", Size: len(d.Reason), Limit: maxReason}
 	}
 	q, ok, err := questionOf(ctx, of.Storage(), d.Question)
 	if ok = ok && q.Ended == ""; err == nil && ok {

@@ -195,7 +195,7 @@ func (m *Message) check() error {
 	case deadline < 1 || deadline > 9999:
 		why = fmt.Sprintf("has a Deadline in the year %d: want 1 to 9999", deadline)
 	case len(m.Content) > maxContent:
-		return &dohost.LimitError{What: "the content of a message", Size: len(m.Content), Limit: maxContent}
+		return &dohost.LimitError{Subject: "the content of a message", Size: len(m.Content), Limit: maxContent}
 	default:
 		return nil
 	}

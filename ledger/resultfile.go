@@ -151,7 +151,7 @@ func FindResult[A, R any](d ResultDir, absent Answer) func(context.Context, ID, 
 		case err != nil:
 			return result, AnswerUnknown, fmt.Errorf("ledger: result of operation %s: %w", id, err)
 		case len(data) > maxResult:
-			return result, AnswerUnknown, &resultError{&dohost.LimitError{What: "file of the result", Size: len(data), Limit: maxResult}}
+			return result, AnswerUnknown, &resultError{&dohost.LimitError{Subject: "file of the result", Size: len(data), Limit: maxResult}}
 		default:
 			if err := json.Unmarshal(data, &result); err != nil {
 				var none R

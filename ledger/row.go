@@ -87,7 +87,7 @@ func encodeResult(v any) (json.RawMessage, error) {
 		return nil, &resultError{fmt.Errorf("the result cannot be encoded: %w", err)}
 	}
 	if len(data) > maxResult {
-		return nil, &resultError{&dohost.LimitError{What: "JSON of the result", Size: len(data), Limit: maxResult}}
+		return nil, &resultError{&dohost.LimitError{Subject: "JSON of the result", Size: len(data), Limit: maxResult}}
 	}
 	return data, nil
 }

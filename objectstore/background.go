@@ -143,11 +143,11 @@ func collectsStatistics() bool {
 }
 
 // failedLocked records a failure, and logs the first of consecutive failures. Damage is logged where it is found.
-func (b *background) failedLocked(a *attempts, kind string, err error, most time.Duration) {
+func (b *background) failedLocked(a *attempts, kind string, err error, limit time.Duration) {
 	if a.err == nil && !pebble.IsCorruptionError(err) {
 		b.log.Error(kind+" failed, and will be retried until it succeeds", "err", err)
 	}
-	a.pause = min(retryPause<<min(a.failed, 20), most)
+	a.pause = min(retryPause<<min(a.failed, 20), limit)
 	a.err = err
 	a.failed++
 }

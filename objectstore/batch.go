@@ -57,7 +57,7 @@ func (r *row) appendTo(dst []byte) ([]byte, bool) {
 // this write. Errors: *LimitError, ErrNoSpace, ErrReadOnlyStore, ErrFull.
 func (s *Batch) Put(sp Space, key, value []byte, noWait bool) error {
 	if len(value) > MaxValue {
-		return &LimitError{What: "value", Size: len(value), Limit: MaxValue}
+		return &LimitError{Subject: "value", Size: len(value), Limit: MaxValue}
 	}
 	if err := s.r.store.space.check(); err != nil {
 		return err
@@ -74,7 +74,7 @@ func (s *Batch) Delete(sp Space, key []byte, noWait bool) error {
 func (s *Batch) write(sp Space, key, value []byte, deleted, noWait bool) error {
 	switch {
 	case len(key) == 0 || len(key) > MaxKey:
-		return &LimitError{What: "key", Size: len(key), Limit: MaxKey}
+		return &LimitError{Subject: "key", Size: len(key), Limit: MaxKey}
 	case s.r.store.opts.ReadOnly:
 		return ErrReadOnlyStore
 	}
@@ -82,7 +82,7 @@ func (s *Batch) write(sp Space, key, value []byte, deleted, noWait bool) error {
 	// Only a batch that could reach the limit pays for the exact sum.
 	if s.g.set.bytes+rowSize(k, len(value)) > MaxBatchBytes {
 		if n := s.g.set.sizeWith(k, len(value)); n > MaxBatchBytes {
-			return &LimitError{What: "batch", Size: n, Limit: MaxBatchBytes}
+			return &LimitError{Subject: "batch", Size: n, Limit: MaxBatchBytes}
 		}
 	}
 	if err := s.reserve(s.cost(k, len(value))); err != nil {
@@ -189,7 +189,7 @@ func (s *Batch) EmitSized(o Output, size int) error {
 	if size > 0 {
 		size += rowOverhead
 		if all := s.payload + int64(size); all > MaxOutputBytes {
-			return &LimitError{What: "batch of outputs", Size: int(all), Limit: MaxOutputBytes}
+			return &LimitError{Subject: "batch of outputs", Size: int(all), Limit: MaxOutputBytes}
 		}
 		if err := s.reserve(size); err != nil {
 			return err

@@ -10,17 +10,17 @@ import (
 )
 
 // write puts or deletes a few rows, in the batch and in the model.
-func (s state) write(t *rapid.T, seg *Batch, what string) {
+func (s state) write(t *rapid.T, batch *Batch, what string) {
 	n := rapid.IntRange(0, 12).Draw(t, what)
 	for range n {
 		key := anyKey.Draw(t, "key")
 		var err error
 		if rapid.IntRange(0, 2).Draw(t, "delete") == 0 {
 			delete(s.rows, "k"+key)
-			err = seg.Delete(SpaceKV, []byte(key), false)
+			err = batch.Delete(SpaceKV, []byte(key), false)
 		} else {
 			s.rows["k"+key] = what + values.Draw(t, "value")
-			err = seg.Put(SpaceKV, []byte(key), []byte(s.rows["k"+key]), false)
+			err = batch.Put(SpaceKV, []byte(key), []byte(s.rows["k"+key]), false)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -28,7 +28,7 @@ func (s state) write(t *rapid.T, seg *Batch, what string) {
 	}
 	if rapid.IntRange(0, 9).Draw(t, "clear") == 0 {
 		clear(s.rows)
-		if err := seg.DeleteAll(); err != nil {
+		if err := batch.DeleteAll(); err != nil {
 			t.Fatal(err)
 		}
 	}

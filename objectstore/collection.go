@@ -120,7 +120,7 @@ func (c *Collection) validate(key []byte) error {
 		return err
 	}
 	if len(key) == 0 {
-		return &LimitError{What: "key", Limit: MaxKey}
+		return &LimitError{Subject: "key", Limit: MaxKey}
 	}
 	if c.Feed.Name == "" {
 		return nil
@@ -280,10 +280,10 @@ func (s *Batch) writeAll(p plan) error {
 	size := s.g.set.bytes
 	for i := range p {
 		if n := len(p[i].key) - 1; n > MaxKey {
-			return &LimitError{What: "key", Size: n, Limit: MaxKey}
+			return &LimitError{Subject: "key", Size: n, Limit: MaxKey}
 		}
 		if n := len(p[i].value); n > MaxValue {
-			return &LimitError{What: "value", Size: n, Limit: MaxValue}
+			return &LimitError{Subject: "value", Size: n, Limit: MaxValue}
 		}
 		size += rowSize(p[i].key, len(p[i].value))
 	}
@@ -294,7 +294,7 @@ func (s *Batch) writeAll(p plan) error {
 			size += s.g.set.sizeWith(p[i].key, len(p[i].value)) - s.g.set.bytes
 		}
 		if size > MaxBatchBytes {
-			return &LimitError{What: "batch", Size: size, Limit: MaxBatchBytes}
+			return &LimitError{Subject: "batch", Size: size, Limit: MaxBatchBytes}
 		}
 	}
 	cost := 0

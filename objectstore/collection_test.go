@@ -200,7 +200,7 @@ func TestRowKeyHasALimit(t *testing.T) {
 		t.Errorf("the longest key: %v", err)
 	}
 	_, err := o.PutRow(orders, RowWrite{Key: []byte(longest + "k")})
-	if e, ok := errors.AsType[*LimitError](err); !ok || e.What != "key" || e.Size != MaxKey+1 {
+	if e, ok := errors.AsType[*LimitError](err); !ok || e.Subject != "key" || e.Size != MaxKey+1 {
 		t.Errorf("one byte more: %v", err)
 	}
 }

@@ -29,7 +29,7 @@ func (id ID) String() string { return id.Class + "/" + id.Name }
 func ParseID(s string) (ID, error) {
 	class, name, ok := strings.Cut(s, "/")
 	if !ok {
-		return ID{}, &NameError{What: "id", Value: s, Reason: "is not class/name"}
+		return ID{}, &NameError{Kind: "id", Value: s, Reason: "is not class/name"}
 	}
 	id := ID{Class: class, Name: name}
 	return id, id.Validate()
@@ -38,7 +38,7 @@ func ParseID(s string) (ID, error) {
 // Validate returns a *NameError if the class or the name is not allowed.
 func (id ID) Validate() error {
 	if strings.Contains(id.Class, "/") {
-		return &NameError{What: "class", Value: id.Class, Reason: "contains a slash"}
+		return &NameError{Kind: "class", Value: id.Class, Reason: "contains a slash"}
 	}
 	if err := validateName("class", id.Class, MaxClass); err != nil {
 		return err
@@ -60,12 +60,12 @@ func validateName(what, s string, limit int) error {
 	default:
 		return nil
 	}
-	return &NameError{What: what, Value: s, Reason: reason}
+	return &NameError{Kind: what, Value: s, Reason: reason}
 }
 
 // NameError reports which part of an ID, or which name of a collection, an index or a feed, is not allowed, and why.
 type NameError struct {
-	What   string // "class", "name", "id", "collection", "index" or "feed"
+	Kind   string // "class", "name", "id", "collection", "index" or "feed"
 	Value  string
 	Reason string // such as "has 300 bytes, the limit is 256"
 }
@@ -79,5 +79,5 @@ func (e *NameError) Error() string {
 	if len(v) > 32 {
 		v = v[:32] + "..."
 	}
-	return fmt.Sprintf("dohost: %s %q %s", e.What, v, e.Reason)
+	return fmt.Sprintf("dohost: %s %q %s", e.Kind, v, e.Reason)
 }

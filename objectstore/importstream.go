@@ -41,7 +41,7 @@ func (in *importStream) bytes(limit int) ([]byte, error) {
 		return nil, errors.New("a field is nil")
 	}
 	if n > limit {
-		return nil, &LimitError{What: "field", Size: n, Limit: limit}
+		return nil, &LimitError{Subject: "field", Size: n, Limit: limit}
 	}
 	b := make([]byte, n)
 	return b, in.dec.ReadFull(b)

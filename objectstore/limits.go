@@ -17,10 +17,10 @@ const (
 
 // LimitError reports a size above its limit, or an empty key, name or list where that is not allowed.
 type LimitError struct {
-	What  string // a noun, such as "key", "value" or "batch"
-	Size  int
-	Limit int
-	Unit  string // of Size and Limit; empty means bytes
+	Subject string // a noun, such as "key", "value" or "batch"
+	Size    int
+	Limit   int
+	Unit    string // of Size and Limit; empty means bytes
 }
 
 // Error implements error.
@@ -29,7 +29,7 @@ func (e *LimitError) Error() string {
 		return "dohost: nil *LimitError"
 	}
 	if e.Size == 0 {
-		return fmt.Sprintf("dohost: empty %s", e.What)
+		return fmt.Sprintf("dohost: empty %s", e.Subject)
 	}
-	return fmt.Sprintf("dohost: %s has %d %s, the limit is %d", e.What, e.Size, cmp.Or(e.Unit, "bytes"), e.Limit)
+	return fmt.Sprintf("dohost: %s has %d %s, the limit is %d", e.Subject, e.Size, cmp.Or(e.Unit, "bytes"), e.Limit)
 }

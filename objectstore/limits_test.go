@@ -38,7 +38,7 @@ func TestPutLimits(t *testing.T) {
 		o.put(t, fmt.Sprint(i), value)
 	}
 	var limit *LimitError
-	if err := o.Put(SpaceKV, []byte("6"), []byte(value), false); !errors.As(err, &limit) || limit.What != "batch" {
+	if err := o.Put(SpaceKV, []byte("6"), []byte(value), false); !errors.As(err, &limit) || limit.Subject != "batch" {
 		t.Errorf("batch beyond its limit: %v", err)
 	}
 	// Writing a row again needs no room, and a refused write leaves no trace.

@@ -194,13 +194,13 @@ func (o *numbered) Release(error) {
 
 // commitAnd hands the batch over and calls then before it releases outputs, as if the goroutine were interrupted
 // there.
-func (l live) commitAnd(seg *Batch, then func()) error {
+func (l live) commitAnd(batch *Batch, then func()) error {
 	l.mu.Lock()
-	err := l.admitLocked(seg)
+	err := l.admitLocked(batch)
 	var now []emission
 	mustRelease := false
 	if err == nil {
-		now, mustRelease = l.commitLocked(seg)
+		now, mustRelease = l.commitLocked(batch)
 	}
 	l.mu.Unlock()
 	then()
@@ -224,14 +224,14 @@ func TestReleaseOrder(t *testing.T) {
 			for i := range 5000 {
 				turn.Lock()
 				n++
-				seg := o.NewBatch(o.e)
+				batch := o.NewBatch(o.e)
 				if (i+w)%16 == 0 {
-					if err := seg.Put(SpaceKV, []byte("n"), fmt.Append(nil, n), false); err != nil {
+					if err := batch.Put(SpaceKV, []byte("n"), fmt.Append(nil, n), false); err != nil {
 						t.Error(err)
 					}
 				}
-				seg.Emit(&numbered{n: n, last: &last, bad: &bad})
-				if err := o.commitAnd(seg, turn.Unlock); err != nil {
+				batch.Emit(&numbered{n: n, last: &last, bad: &bad})
+				if err := o.commitAnd(batch, turn.Unlock); err != nil {
 					t.Error(err)
 				}
 			}
@@ -308,9 +308,9 @@ func (m *committingOutput) Release(error) {
 		close(m.done)
 		return
 	}
-	seg := m.o.NewBatch(m.o.e)
-	seg.Emit(m)
-	if err := m.o.Commit(seg); err != nil {
+	batch := m.o.NewBatch(m.o.e)
+	batch.Emit(m)
+	if err := m.o.Commit(batch); err != nil {
 		close(m.done)
 	}
 }

@@ -98,7 +98,7 @@ func (st *ArchivedState) read(sn *Snapshot, id ID, at Restored) error {
 		}
 	}
 	if err == nil && st.size > MaxBatchBytes {
-		err = &LimitError{What: fmt.Sprintf("the state of %v as of record %d", id, at.Record), Size: st.size, Limit: MaxBatchBytes}
+		err = &LimitError{Subject: fmt.Sprintf("the state of %v as of record %d", id, at.Record), Size: st.size, Limit: MaxBatchBytes}
 	}
 	return err
 }

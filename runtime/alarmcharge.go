@@ -31,9 +31,9 @@ func (o *object) chargeBetween(ev *event) {
 	var next objectstore.Slot
 	var result alarm.ChargeResult
 	durable := make(durableResult, 1)
-	o.writeBetween(durable, func(seg *objectstore.Batch) error {
+	o.writeBetween(durable, func(batch *objectstore.Batch) error {
 		if next, result = o.host().chargeSlot(ev.slot, false, false); next != ev.slot {
-			o.setSlot(seg, next)
+			o.setSlot(batch, next)
 		}
 		return nil
 	})

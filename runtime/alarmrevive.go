@@ -86,8 +86,8 @@ func (o *object) claimCold() error {
 // reviveBetween revives the alarm of an object that the caller has claimed.
 func (o *object) reviveBetween(ctx context.Context) (revived bool, err error) {
 	durable := make(durableResult, 1)
-	o.writeBetween(durable, func(seg *objectstore.Batch) error {
-		revived, err = o.revive(seg)
+	o.writeBetween(durable, func(batch *objectstore.Batch) error {
+		revived, err = o.revive(batch)
 		return err
 	})
 	o.endClaim()
@@ -100,11 +100,11 @@ func (o *object) reviveBetween(ctx context.Context) (revived bool, err error) {
 }
 
 // revive writes the revived slot, if the alarm is parked.
-func (o *object) revive(seg *objectstore.Batch) (revived bool, err error) {
-	slot, ok, err := seg.Slot()
+func (o *object) revive(batch *objectstore.Batch) (revived bool, err error) {
+	slot, ok, err := batch.Slot()
 	if err != nil || !ok || slot.Parked == objectstore.NotParked {
 		return false, err
 	}
-	seg.SetSlot(alarm.Revive(slot, time.Now(), o.host().store.NewAlarmGeneration()))
+	batch.SetSlot(alarm.Revive(slot, time.Now(), o.host().store.NewAlarmGeneration()))
 	return true, nil
 }

@@ -108,16 +108,16 @@ func (d *deliveryEnd) Release(err error) { d.host.scheduler.Done(d.alarm, err !=
 // writeDeferredSlot writes the outcome of a delivery that ended its incarnation by its own fault: a counted
 // failure, or a dropped alarm. It runs between incarnations, in an epoch of its own.
 func (o *object) writeDeferredSlot(e *slotEdit) {
-	o.writeBetween(&deliveryEnd{o.host(), e.delivery.alarm}, func(seg *objectstore.Batch) error {
-		slot, ok, err := seg.Slot()
+	o.writeBetween(&deliveryEnd{o.host(), e.delivery.alarm}, func(batch *objectstore.Batch) error {
+		slot, ok, err := batch.Slot()
 		switch {
 		case err != nil || !ok:
 		case e.drop && slot.Generation == e.delivery.alarm.Generation:
-			seg.ClearSlot()
+			batch.ClearSlot()
 		case !e.drop && e.delivery.isFor(slot, ok):
-			o.failRun(seg, slot, e.delivery, e.text, e.constructor)
+			o.failRun(batch, slot, e.delivery, e.text, e.constructor)
 		default:
-			o.clearCounts(seg, slot)
+			o.clearCounts(batch, slot)
 		}
 		return err
 	})
@@ -140,11 +140,11 @@ func (o *object) superseded(ev *event) {
 func (o *object) writeBetween(out objectstore.Output, write func(*objectstore.Batch) error) {
 	epoch := o.host().store.NewEpoch()
 	o.rng.Begin(epoch)
-	seg := o.rng.NewBatch(epoch)
-	err := write(seg)
+	batch := o.rng.NewBatch(epoch)
+	err := write(batch)
 	if err == nil {
-		seg.Emit(out)
-		err = o.rng.Commit(seg)
+		batch.Emit(out)
+		err = o.rng.Commit(batch)
 	}
 	o.rng.Fence()
 	if err != nil {
@@ -154,25 +154,25 @@ func (o *object) writeBetween(out objectstore.Output, write func(*objectstore.Ba
 
 // failRun writes a failed run into the slot: the next attempt, or the parked alarm. text is that
 // of the error.
-func (o *object) failRun(seg *objectstore.Batch, slot objectstore.Slot, d *delivery, text string, constructor bool) {
-	o.setSlot(seg, alarm.Failed(slot, alarm.Failure{
+func (o *object) failRun(batch *objectstore.Batch, slot objectstore.Slot, d *delivery, text string, constructor bool) {
+	o.setSlot(batch, alarm.Failed(slot, alarm.Failure{
 		Now: time.Now(), Generation: o.host().store.NewAlarmGeneration(), Jitter: jitter(o.id(), slot), Error: text,
 		Constructor: constructor, Moved: slot.Generation != d.alarm.Generation,
 	}))
 }
 
 // clearCounts clears the counts of a run that has ended, in an alarm that was set during that run.
-func (o *object) clearCounts(seg *objectstore.Batch, slot objectstore.Slot) {
+func (o *object) clearCounts(batch *objectstore.Batch, slot objectstore.Slot) {
 	if fresh := alarm.ClearCounts(slot, o.host().store.NewAlarmGeneration); fresh != slot {
-		seg.SetSlot(fresh)
+		batch.SetSlot(fresh)
 	}
 }
 
 // setSlot writes a slot. If that parks the alarm, the Listener is called when it is durable.
-func (o *object) setSlot(seg *objectstore.Batch, slot objectstore.Slot) {
-	seg.SetSlot(slot)
-	slot, _, _ = seg.Slot() // as the batch stores it
+func (o *object) setSlot(batch *objectstore.Batch, slot objectstore.Slot) {
+	batch.SetSlot(slot)
+	slot, _, _ = batch.Slot() // as the batch stores it
 	if p, ok := ParkedAlarmOf(o.id(), slot); ok {
-		seg.Emit(&parkedReport{o.host(), p})
+		batch.Emit(&parkedReport{o.host(), p})
 	}
 }

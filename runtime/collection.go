@@ -43,8 +43,8 @@ func (s *State) putRow(ctx context.Context, c *objectstore.Collection, w objects
 		return 0, err
 	}
 	defer t.done()
-	err = s.write(ctx, func(seg *objectstore.Batch) (err error) {
-		version, err = seg.PutRow(c, w)
+	err = s.write(ctx, func(batch *objectstore.Batch) (err error) {
+		version, err = batch.PutRow(c, w)
 		return err
 	})
 	if err == nil {
@@ -84,8 +84,8 @@ func (s *State) deleteRow(
 		return nil, false, err
 	}
 	defer t.done()
-	err = s.write(ctx, func(seg *objectstore.Batch) (err error) {
-		former, existed, err = seg.DeleteRow(c, key, expect)
+	err = s.write(ctx, func(batch *objectstore.Batch) (err error) {
+		former, existed, err = batch.DeleteRow(c, key, expect)
 		return err
 	})
 	if existed {

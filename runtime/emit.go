@@ -57,7 +57,7 @@ func (s *State) emit(ctx context.Context, size int, output func(*event) objectst
 		held := t.heldErr() == nil
 		var err error
 		if held {
-			err = s.write(ctx, func(seg *objectstore.Batch) error { return seg.EmitSized(out, size) })
+			err = s.write(ctx, func(batch *objectstore.Batch) error { return batch.EmitSized(out, size) })
 		}
 		t.done()
 		if held {

@@ -119,8 +119,8 @@ func Transaction(ctx context.Context, fn func(context.Context) error) (err error
 		t.done()
 		return fmt.Errorf("%w: another transaction is open on this turn", ErrTurnBusy)
 	}
-	seg := t.ev.incarnation.batch
-	tx := &transaction{t.tx, seg.Begin()}
+	batch := t.ev.incarnation.batch
+	tx := &transaction{t.tx, batch.Begin()}
 	t.tx = tx
 	t.done()
 	kept := false
@@ -133,11 +133,11 @@ func Transaction(ctx context.Context, fn func(context.Context) error) (err error
 			err = cmp.Or(t.heldErr(), error(ErrTurnBusy))
 			return
 		case !kept:
-			rollBack(seg, tx.save)
+			rollBack(batch, tx.save)
 		case inner != nil: // an inner one is still open
-			rollBack(seg, inner.save)
+			rollBack(batch, inner.save)
 		}
-		seg.End(tx.save)
+		batch.End(tx.save)
 		t.tx = tx.outer
 	}()
 	if err := fn(context.WithValue(ctx, transactionKey{}, tx)); err != nil {
@@ -161,8 +161,8 @@ func (t *turn) innermost(tx *transaction) (inner *transaction, open bool) {
 	return nil, false
 }
 
-func rollBack(seg *objectstore.Batch, save objectstore.Savepoint) {
-	for _, o := range seg.Rollback(save) {
+func rollBack(batch *objectstore.Batch, save objectstore.Savepoint) {
+	for _, o := range batch.Rollback(save) {
 		o.Release(errRolledBack)
 	}
 }

@@ -162,9 +162,9 @@ func (s *State) BeginWatch(ctx context.Context) (watch context.Context, end func
 	}
 	defer t.done()
 	h, a := s.incarnation().host(), s.incarnation().activity
-	if most := max(min(h.opts.MaxEvents/2, maxWatches), 1); a.watches.Add(1) > int64(most) {
+	if limit := max(min(h.opts.MaxEvents/2, maxWatches), 1); a.watches.Add(1) > int64(limit) {
 		a.watches.Add(-1)
-		return nil, nil, fmt.Errorf("%w: the limit is %d watches and waiting readers of feeds per object", ErrOverloaded, most)
+		return nil, nil, fmt.Errorf("%w: the limit is %d watches and waiting readers of feeds per object", ErrOverloaded, limit)
 	}
 	watch, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(h.open, func() { cancel(context.Cause(h.open)) })

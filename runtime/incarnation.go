@@ -162,16 +162,16 @@ func (s *State) emitAlone(ctx context.Context, out objectstore.Output, size int)
 		if rng == tried {
 			return inc.orFenced()
 		}
-		seg := rng.NewBatch(inc.epoch())
-		err := s.writeTo(ctx, seg, func(seg *objectstore.Batch) error { return seg.EmitSized(out, size) })
+		batch := rng.NewBatch(inc.epoch())
+		err := s.writeTo(ctx, batch, func(batch *objectstore.Batch) error { return batch.EmitSized(out, size) })
 		if err != nil {
-			seg.Discard()
+			batch.Discard()
 			return err
 		}
-		if rng.Commit(seg) == nil {
+		if rng.Commit(batch) == nil {
 			return nil
 		}
-		seg.Discard()
+		batch.Discard()
 		tried = rng // the object may have come to rest in between and dropped its range
 	}
 }

@@ -150,7 +150,7 @@ func (o *object) admitLocked(ev *event, inside bool) error {
 	if ev.kind != kindCall {
 		return nil // there is one delivery at a time; State.Go bounds tasks
 	}
-	if most := h.opts.MaxEvents; o.count >= most && o.count-o.endingLocked() >= most || o.bytes+ev.size > h.opts.MaxBytes {
+	if limit := h.opts.MaxEvents; o.count >= limit && o.count-o.endingLocked() >= limit || o.bytes+ev.size > h.opts.MaxBytes {
 		return ErrOverloaded
 	}
 	return nil

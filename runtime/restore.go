@@ -191,7 +191,7 @@ func (o *object) replace(state *objectstore.ArchivedState) (undo objectstore.Boo
 	if undo, err = o.host().store.Bookmark(); err != nil {
 		return "", err
 	}
-	return undo, o.commitBetween(func(seg *objectstore.Batch) error { return seg.Replace(o.host().open, state) })
+	return undo, o.commitBetween(func(batch *objectstore.Batch) error { return batch.Replace(o.host().open, state) })
 }
 
 // commitBetween commits a batch between two incarnations, and waits until all commits of the object are durable.
@@ -199,14 +199,14 @@ func (o *object) commitBetween(write func(*objectstore.Batch) error) error {
 	epoch := o.host().store.NewEpoch()
 	o.rng.Begin(epoch)
 	defer o.rng.Fence()
-	seg, durable := o.rng.NewBatch(epoch), make(durableResult, 1)
-	err := write(seg)
+	batch, durable := o.rng.NewBatch(epoch), make(durableResult, 1)
+	err := write(batch)
 	if err == nil {
-		seg.Sync(durable)
-		err = o.rng.Commit(seg)
+		batch.Sync(durable)
+		err = o.rng.Commit(batch)
 	}
 	if err != nil {
-		seg.Discard()
+		batch.Discard()
 		return err
 	}
 	return <-durable

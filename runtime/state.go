@@ -184,9 +184,9 @@ func (s *State) task(ctx context.Context, op string, fn func(context.Context) er
 		return err
 	}
 	defer t.done()
-	if most := s.Host().opts.MaxEvents; s.incarnation().tasks.Add(1) > int64(most) {
+	if limit := s.Host().opts.MaxEvents; s.incarnation().tasks.Add(1) > int64(limit) {
 		s.incarnation().tasks.Add(-1)
-		return fmt.Errorf("%w: the limit is %d background tasks per object", ErrOverloaded, most)
+		return fmt.Errorf("%w: the limit is %d background tasks per object", ErrOverloaded, limit)
 	}
 	ev := &event{op: op, kind: kindBackground, only: s.incarnation()}
 	ev.turn.ev = ev

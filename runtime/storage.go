@@ -34,7 +34,7 @@ func (s *State) Put(ctx context.Context, sp objectstore.Space, key, value []byte
 		return err
 	}
 	defer t.done()
-	return s.write(ctx, func(seg *objectstore.Batch) error { return seg.Put(sp, key, value, noWait) })
+	return s.write(ctx, func(batch *objectstore.Batch) error { return batch.Put(sp, key, value, noWait) })
 }
 
 // maxThrottle is how long a write waits for memory. It is longer than the default Limits.Stall, so
@@ -46,27 +46,27 @@ func (s *State) write(ctx context.Context, op func(*objectstore.Batch) error) er
 	return s.writeTo(ctx, s.incarnation().batch, op)
 }
 
-func (s *State) writeTo(ctx context.Context, seg *objectstore.Batch, op func(*objectstore.Batch) error) error {
+func (s *State) writeTo(ctx context.Context, batch *objectstore.Batch, op func(*objectstore.Batch) error) error {
 	for {
-		err := op(seg)
+		err := op(batch)
 		if err == nil || !errors.Is(err, objectstore.ErrFull) {
 			return err
 		}
-		if err := s.waitMemory(ctx, seg); err != nil {
+		if err := s.waitMemory(ctx, batch); err != nil {
 			return err
 		}
 	}
 }
 
 // waitMemory waits until the write that returned objectstore.ErrFull may be repeated.
-func (s *State) waitMemory(ctx context.Context, seg *objectstore.Batch) error {
+func (s *State) waitMemory(ctx context.Context, batch *objectstore.Batch) error {
 	inc := s.incarnation()
 	inc.throttled.Add(1)
 	defer inc.throttled.Add(-1)
 	wait, cancel := context.WithTimeout(inc.context(), maxThrottle)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
-	err := seg.WaitMemory(wait)
+	err := batch.WaitMemory(wait)
 	switch {
 	case err == nil:
 		return nil
@@ -92,7 +92,7 @@ func (s *State) Delete(ctx context.Context, sp objectstore.Space, key []byte, no
 	if err != nil || !existed {
 		return false, err
 	}
-	return true, s.write(ctx, func(seg *objectstore.Batch) error { return seg.Delete(sp, key, noWait) })
+	return true, s.write(ctx, func(batch *objectstore.Batch) error { return batch.Delete(sp, key, noWait) })
 }
 
 // DeleteAll removes everything that the object has stored, the alarm included. It waits as

@@ -103,7 +103,7 @@ func messageSize(data []byte) int {
 
 func messageLimit(n int) error {
 	if n > maxMessage {
-		return &dohost.LimitError{What: "message", Size: n, Limit: maxMessage}
+		return &dohost.LimitError{Subject: "message", Size: n, Limit: maxMessage}
 	}
 	return nil
 }

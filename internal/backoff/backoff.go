@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// Delay returns the delay after n earlier delays: first, doubled n times, but at most most. n may be any number; below
-// zero it counts as zero. first and most must not be negative.
-func Delay(n int, first, most time.Duration) time.Duration {
+// Delay returns the delay after n earlier delays: first, doubled n times, but at most limit. n may be any number; below
+// zero it counts as zero. first and limit must not be negative.
+func Delay(n int, first, limit time.Duration) time.Duration {
 	n = min(max(n, 0), 63)
-	if first > most>>n { // also where the shift below would overflow
-		return most
+	if first > limit>>n { // also where the shift below would overflow
+		return limit
 	}
 	return first << n
 }

@@ -30,9 +30,9 @@ var generic = regexp.MustCompile(`\brandtest\.(\w+)\[.*[/.](\w+)\.\w+\]+$`)
 // GoString of a constant returns its name.
 func Literal(v any) string { return literal(reflect.ValueOf(v), true, math.MaxInt) }
 
-// literal is Literal, without the type of the value if it is not typed. The elements of a list that is longer than most have
+// literal is Literal, without the type of the value if it is not typed. The elements of a list that is longer than limit have
 // lines of their own.
-func literal(v reflect.Value, typed bool, most int) string {
+func literal(v reflect.Value, typed bool, limit int) string {
 	if c, ok := v.Interface().(fmt.GoStringer); ok {
 		return c.GoString()
 	}
@@ -45,15 +45,15 @@ func literal(v reflect.Value, typed bool, most int) string {
 	case reflect.Struct:
 		for i := range v.NumField() {
 			if f := v.Field(i); !f.IsZero() {
-				parts = append(parts, v.Type().Field(i).Name+": "+literal(f, true, most))
+				parts = append(parts, v.Type().Field(i).Name+": "+literal(f, true, limit))
 			}
 		}
 		return name + "{" + strings.Join(parts, ", ") + "}"
 	case reflect.Slice:
 		for i := range v.Len() {
-			parts = append(parts, literal(v.Index(i), false, most))
+			parts = append(parts, literal(v.Index(i), false, limit))
 		}
-		if line := strings.Join(parts, ", "); len(line) <= most {
+		if line := strings.Join(parts, ", "); len(line) <= limit {
 			return name + "{" + line + "}"
 		}
 		return name + "{\n" + strings.Join(parts, ",\n") + ",\n}"

@@ -40,7 +40,7 @@ func (l *Link) Deliver(in *LinkInput) error {
 
 func (l *Link) deliver(in *LinkInput) error {
 	if n := len(in.Frame.Data); int64(n) > l.table.frame {
-		return &objectstore.LimitError{What: "frame", Size: n, Limit: int(l.table.frame)}
+		return &objectstore.LimitError{Subject: "frame", Size: n, Limit: int(l.table.frame)}
 	}
 	e := &linkInput{link: l, in: *in, turnReleased: make(chan struct{})}
 	l.mu.Lock()

@@ -169,7 +169,7 @@ func (t *Table) add(c *Conn) error {
 	}
 	r := s.objectLocked(c.id)
 	if r.n >= MaxSockets {
-		return &objectstore.LimitError{What: "object", Size: r.n + 1, Limit: MaxSockets, Unit: "sockets"}
+		return &objectstore.LimitError{Subject: "object", Size: r.n + 1, Limit: MaxSockets, Unit: "sockets"}
 	}
 	r.addLocked(c)
 	if c.relay == nil {

@@ -73,10 +73,10 @@ func Delay(failures uint64) time.Duration {
 	return min(time.Second<<(2*(failures-1)), 5*time.Minute)
 }
 
-// Shorten returns a text of at most most bytes and a note about the rest.
-func Shorten(s string, most int) string {
-	cut := strings.ToValidUTF8(s[:min(len(s), most)], "")
-	if len(s) <= most {
+// Shorten returns a text of at most limit bytes and a note about the rest.
+func Shorten(s string, limit int) string {
+	cut := strings.ToValidUTF8(s[:min(len(s), limit)], "")
+	if len(s) <= limit {
 		return cut
 	}
 	return fmt.Sprintf("%s [%d bytes left out]", cut, len(s)-len(cut))
