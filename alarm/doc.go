@@ -48,8 +48,8 @@
 // Alarms are in queues: one for each class, and one for suspects. Each queue has an
 // index on disk, in order of due time, a part of it in memory up to the queue's
 // horizon, and a bound of its own for the deliveries that are out. So no class fills
-// another's memory or takes another's places. Every alarm that is durably set and not
-// parked is in at least one of five places:
+// another's memory, nor takes the places that are reserved for another. Every alarm that
+// is durably set and not parked is in at least one of five places:
 //
 //   - its queue's heap, with its newest generation,
 //   - held: its delivery was cut off, and is repeated after a moment,
