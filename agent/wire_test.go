@@ -127,7 +127,12 @@ type testServer struct {
 
 func serve(t *testing.T, class dohost.Class) *testServer {
 	t.Helper()
-	h, err := dohost.Open(t.TempDir(), nil, class)
+	return serveWith(t, class, nil)
+}
+
+func serveWith(t *testing.T, class dohost.Class, o *dohost.Options) *testServer {
+	t.Helper()
+	h, err := dohost.Open(t.TempDir(), o, class)
 	if err != nil {
 		t.Fatal(err)
 	}
