@@ -58,3 +58,38 @@ func TestAlarmRunEndedWhileItIsChargedIsNotCounted(t *testing.T) {
 	}
 	t.Logf("%d incarnations were ended at a first visit, %d at a second", cut[1], cut[2])
 }
+
+// TestAlarmRunDoesNotBeginAfterFailedCharge ends an incarnation while the alarm of a suspect waits for the durable charge of its run. A process
+// has ended before, in the constructor for that alarm. The handler begins once, in the next incarnation.
+func TestAlarmRunDoesNotBeginAfterFailedCharge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := newRunLog()
+		var slow atomic.Bool
+		class := log.class(func(context.Context, *counter, alarm.Info) error { return nil })
+		class.New = func(ctx context.Context, s *State) (any, error) {
+			if slow.Load() {
+				if err := Sleep(ctx, time.Minute); err != nil {
+					return nil, err
+				}
+			}
+			return &counter{s: s}, nil
+		}
+		fs := unclean(t, class, "a")
+		slow.Store(true)
+		h := open(t, fs, Options{}, class)
+		time.Sleep(time.Second)
+		fs = die(h, fs)
+		slow.Store(false)
+		var waits atomic.Int32
+		open(t, fs, Options{Policy: Policy{At: func(p Point) eviction.EndMode {
+			if p.Op == "alarm" && p.Place == eviction.PlaceResume && waits.Add(1) == 1 {
+				return eviction.EndFence
+			}
+			return eviction.EndNone
+		}}}, class)
+		time.Sleep(time.Hour)
+		if rs := log.of("a"); len(rs) != 1 || rs[0].attempt != 0 || waits.Load() == 0 {
+			t.Errorf("the handler ran in the attempts %v, after %d waits for the charge", attempts(rs), waits.Load())
+		}
+	})
+}
