@@ -2,6 +2,7 @@ package chat_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -66,6 +67,41 @@ func TestProgressForOperators(t *testing.T) {
 		h.Advance(time.Minute)
 		if got := progressOf(t, h, "a"); len(got) != 1 || got[0] != "" {
 			t.Errorf("after the answer the progress is %q", got)
+		}
+	})
+}
+
+// TestProgressForOperatorsReadsTheLastChunks inspects a call. The last batch of its log has more chunks than the text needs: their white
+// space counts, though the text does not have it, and no older chunk of the batch is read.
+func TestProgressForOperatorsReadsTheLastChunks(t *testing.T) {
+	tm := &team{think: func(ctx context.Context, m *member, r *chat.Reply) error {
+		if m.Name() == "a" {
+			return nil
+		}
+		for _, batch := range [][]string{{"first"}, {" second ", " third ", strings.Repeat(" ", 101), "last"}} {
+			for i, text := range batch { // each is a part of its own: deltas of one part would become one chunk
+				if err := r.Send(ctx, chat.TextDelta(fmt.Sprint(len(batch), i), text)); err != nil {
+					return err
+				}
+			}
+			if err := dohost.Sleep(ctx, 10*time.Second); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
+	runTeam(t, tm, func(t *testing.T, h *dohosttest.Host) {
+		client := connectMember(t, h, "a", "client")
+		defer client.close()
+		if err := askMember(t.Context(), h, "a", "b: hello"); err != nil {
+			t.Fatal(err)
+		}
+		h.Advance(15 * time.Second)
+		if got := progressOf(t, h, "a"); len(got) != 1 || got[0] != "last" {
+			t.Errorf("the progress is %q", got)
+		}
+		if _, rows := logsOf(t, h, "a"); rows != 2 {
+			t.Errorf("the log has %d batches", rows)
 		}
 	})
 }
