@@ -269,3 +269,35 @@ func (m *toolModel) sendSecond(ctx context.Context, r *reader, t *testing.T) err
 	r.waitEnd(t, "two")
 	return nil
 }
+
+// TestClearBeginsNoQueuedRequest clears a conversation with a running request and two queued ones: no fiber starts for a queued request.
+func TestClearBeginsNoQueuedRequest(t *testing.T) {
+	runWithHost(t, countingClass(&countingState{words: 5}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		inEvent(t, ctx, h, func(ctx context.Context, p *countingAgent) error {
+			var ids []string
+			for range 3 {
+				id, err := chat.Ask(ctx, p, []chat.Message{chat.Text(fmt.Sprint("u", len(ids)), chat.RoleUser, "count")}, nil)
+				if err != nil {
+					return err
+				}
+				ids = append(ids, id)
+			}
+			if err := dohost.Sleep(ctx, 10*time.Millisecond); err != nil {
+				return err
+			}
+			if err := chat.Clear(ctx, p); err != nil {
+				return err
+			}
+			for i, id := range ids {
+				if r, _, err := chat.Wait(ctx, p, id); err != nil || r.Status != chat.StatusAborted {
+					t.Errorf("request %d: %+v, %v", i, r, err)
+				}
+			}
+			list, err := p.Fibers().List(ctx, &agent.FiberQuery{Kind: "chat.reply"})
+			if len(list) != 1 {
+				t.Errorf("the fibers are %+v", list)
+			}
+			return err
+		})
+	})
+}
