@@ -214,3 +214,15 @@ func CheckUsage(ctx context.Context, s *dohost.Storage) (calls []ModelCall, err 
 	}
 	return calls, err
 }
+
+// DamageSummaryNote writes the note of the fiber that summarises so that it does not decode. It returns a function that restores the note.
+func (k *conversation) DamageSummaryNote(ctx context.Context) (restore func(context.Context) error, err error) {
+	note, err := k.readNote(ctx, summaryNote)
+	if err != nil {
+		return nil, err
+	}
+	type damaged struct{ Name, Count string }
+	rows := dohost.Collection[damaged]{Name: notes.Name, Key: func(n damaged) string { return n.Name }}
+	restore = func(ctx context.Context) error { return notes.Put(ctx, k.store(), note) }
+	return restore, rows.Put(ctx, k.store(), damaged{summaryNote, "x"})
+}

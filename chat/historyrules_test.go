@@ -255,6 +255,38 @@ func TestHistoryModelFails(t *testing.T) {
 	})
 }
 
+// TestHistoryFiberRetriesAfterError damages the note of the fiber that summarises, before its model fails. The charge of that failure cannot read
+// the note. So the fiber fails, and is repeated: it summarises once the note is restored.
+func TestHistoryFiberRetriesAfterError(t *testing.T) {
+	s := newHistorian(7, 3)
+	s.delay = 10 * time.Second
+	s.fail = func(n int) error {
+		if n == 1 {
+			return errors.New("out of tokens")
+		}
+		return nil
+	}
+	s.run(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		storeWords(t, ctx, h, 6)
+		askWord(t, ctx, h, "q1") // the first call of the model has begun
+		var restore func(context.Context) error
+		inEvent(t, ctx, h, func(ctx context.Context, p *countingAgent) (err error) {
+			restore, err = p.DamageSummaryNote(ctx)
+			return err
+		})
+		h.Advance(10 * time.Second)
+		inEvent(t, ctx, h, func(ctx context.Context, p *countingAgent) error {
+			list, err := p.Fibers().List(ctx, &agent.FiberQuery{Kind: "chat.summary"})
+			if len(list) != 1 || list[0].Attempt != 1 || !strings.Contains(list[0].Error, "decode chat.noteRow") {
+				t.Errorf("the fibers are %+v", list)
+			}
+			return errors.Join(err, restore(ctx))
+		})
+		h.Advance(time.Hour)
+		wantSummaries(t, ctx, h, "5 from m0 to m4")
+	})
+}
+
 // An answer that is empty, too long or cut off is no summary; nor is one that never comes.
 func TestHistoryInvalidAnswer(t *testing.T) {
 	for name, c := range map[string]struct {
