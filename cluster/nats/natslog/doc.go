@@ -28,7 +28,8 @@
 //	renewal          replace its key by the same value if it has the revision of the last write
 //	acquisition  1   read the owner's key: free, or prove that the session it names has ended
 //	             2   replace the owner's key if it has the revision that was read
-//	             3   publish the mark in the stream of the cell
+//	             3   publish the mark in the stream of the cell; if the stream is empty, only if the cell never had an owner
+//	             4   write that the cell has had an owner, in another key, unless that key exists
 //	release      1   the lease is invalid
 //	             2   mark the owner's key as deleted if it has the revision that was read and still names the session
 //	session ends 1   all leases are invalid
@@ -70,5 +71,6 @@
 // Open refuses servers that lose acknowledged messages in a power failure, and servers that were not tested: see [Options]. Servers sync
 // each message only with sync_interval: always. Never remove a peer of the stream while another server is down or unreachable: several
 // open issues of nats-server lose acknowledged messages then. A host verifies the chain of all records that it reads, so it refuses to
-// open on a stream that has lost records, if its directory has them.
+// open on a stream that has lost records, if its directory has them. If the whole stream is lost, Open makes another one, and no host
+// acquires the empty log: the key of step 4, or a base of the cell, shows that it had an owner.
 package natslog
