@@ -264,31 +264,31 @@ func TestResultNotesListCheckedOperations(t *testing.T) {
 }
 
 func TestTargetResult(t *testing.T) {
-	beside := func(value, other float64) []Figure {
+	compared := func(value, other float64) []Figure {
 		return []Figure{{Side: ours, Value: value}, {Side: limit, Value: other}}
 	}
-	least, most := Target{Text: "t", Beside: limit, Least: 0.9}, Target{Text: "t", Beside: limit, Most: 3}
-	both := Target{Text: "t", Beside: limit, Least: 0.9, Times: 60}
+	minimum, maximum := Target{Text: "t", Reference: limit, MinRatio: 0.9}, Target{Text: "t", Reference: limit, MaxRatio: 3}
+	both := Target{Text: "t", Reference: limit, MinRatio: 0.9, Times: 60}
 	for _, c := range []struct {
 		row  Row
 		want string
 	}{
-		{Row{Sides: beside(90, 100), Target: least}, "met"},
-		{Row{Sides: beside(89, 100), Target: least}, "not met"},
-		{Row{Sides: beside(106, 100), Target: least}, "broken limit"},
-		{Row{Sides: beside(90, 100)[:1], Target: least}, "no limit"},
-		{Row{Sides: beside(300, 100), Target: most}, "met"},
-		{Row{Sides: beside(301, 100), Target: most}, "not met"},
-		{Row{Sides: beside(94, 100), Target: most}, "broken limit"},
-		{Row{Sides: append(beside(90, 100), Figure{Side: workerd, Value: 1.5}), Target: both}, "met"},
-		{Row{Sides: append(beside(90, 100), Figure{Side: workerd, Value: 1.6}), Target: both}, "not met"},
-		{Row{Sides: append(beside(89, 100), Figure{Side: workerd, Value: 1.5}), Target: both}, "not met"},
-		{Row{Sides: beside(90, 100), Target: both}, "met"},
+		{Row{Sides: compared(90, 100), Target: minimum}, "met"},
+		{Row{Sides: compared(89, 100), Target: minimum}, "not met"},
+		{Row{Sides: compared(106, 100), Target: minimum}, "broken limit"},
+		{Row{Sides: compared(90, 100)[:1], Target: minimum}, "no limit"},
+		{Row{Sides: compared(300, 100), Target: maximum}, "met"},
+		{Row{Sides: compared(301, 100), Target: maximum}, "not met"},
+		{Row{Sides: compared(94, 100), Target: maximum}, "broken limit"},
+		{Row{Sides: append(compared(90, 100), Figure{Side: workerd, Value: 1.5}), Target: both}, "met"},
+		{Row{Sides: append(compared(90, 100), Figure{Side: workerd, Value: 1.6}), Target: both}, "not met"},
+		{Row{Sides: append(compared(89, 100), Figure{Side: workerd, Value: 1.5}), Target: both}, "not met"},
+		{Row{Sides: compared(90, 100), Target: both}, "met"},
 		{Row{Sides: []Figure{{P50: 41, P99: 5}}, Target: Target{Text: "t", P50: 40}}, "not met"},
 		{Row{Sides: []Figure{{P50: 40, P99: 51}}, Target: Target{Text: "t", P50: 40, P99: 50}}, "not met"},
 		{Row{Sides: []Figure{{P50: 40, P99: 50}}, Target: Target{Text: "t", P50: 40, P99: 50}}, "met"},
-		{Row{Sides: []Figure{{Value: 401}}, Target: Target{Text: "t", ValueMost: 400}}, "not met"},
-		{Row{Sides: []Figure{{Value: 29}}, Target: Target{Text: "t", ValueLeast: 30}}, "not met"},
+		{Row{Sides: []Figure{{Value: 401}}, Target: Target{Text: "t", MaxValue: 400}}, "not met"},
+		{Row{Sides: []Figure{{Value: 29}}, Target: Target{Text: "t", MinValue: 30}}, "not met"},
 		{Row{Sides: []Figure{{Value: 29}}}, ""},
 	} {
 		if got := c.row.targetResult(); got != c.want {

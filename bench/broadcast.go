@@ -169,7 +169,7 @@ func broadcastExperiment(ctx context.Context, b *bench) error {
 	r := Row{
 		ID: "P16", Unit: "frames/s",
 		What:   fmt.Sprintf("broadcast: one object to %d sockets, %d at a time", clients, concurrentBroadcasts),
-		Target: Target{Text: "≥ 200,000 frames/s", ValueLeast: 200_000},
+		Target: Target{Text: "≥ 200,000 frames/s", MinValue: 200_000},
 	}
 	if err := b.fanOut(ctx, r, clients, concurrentBroadcasts); err != nil {
 		return err
@@ -196,7 +196,7 @@ func (b *bench) fanOut(ctx context.Context, r Row, clients, abreast int) error {
 			ID: "P16m", Unit: "B",
 			What:   fmt.Sprintf("memory of an idle socket, of %d of an object that is not in memory", clients),
 			Sides:  []Figure{{Side: ours, Value: each, Rounds: []float64{each}, Checked: int64(clients)}},
-			Target: Target{Text: "≤ 20 KiB", ValueMost: 20 << 10},
+			Target: Target{Text: "≤ 20 KiB", MaxValue: 20 << 10},
 			Notes:  []string{"heap and stacks of the process, without the memory of the operating system for a connection"},
 		})
 	}

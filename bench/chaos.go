@@ -17,7 +17,7 @@ const evictionsPerCall = 0.1
 func underChaos(ctx context.Context, b *bench) error {
 	return b.chaotic(ctx, Row{
 		ID: "P17", What: "P3 with an eviction every 10 calls",
-		Target: Target{Text: "≥ 0.5 of P3 without, nothing lost or doubled", Beside: noChaosSide, Least: 0.5},
+		Target: Target{Text: "≥ 0.5 of P3 without, nothing lost or doubled", Reference: noChaosSide, MinRatio: 0.5},
 		Notes:  []string{"after an event has ended; P17a and E1 evict everywhere"},
 	}, dohost.Chaos{Rate: evictionsPerCall, Places: []eviction.Place{eviction.PlaceEnd}, Seed: b.seed})
 }
@@ -30,7 +30,7 @@ func underChaosAnywhere(ctx context.Context, b *bench) error {
 	}
 	return b.chaotic(ctx, Row{
 		ID: "P17a", What: "P3 with an eviction every 10 calls, at any place",
-		Target: Target{Text: "≥ 0.5 of P3 without", Beside: noChaosSide, Least: 0.5},
+		Target: Target{Text: "≥ 0.5 of P3 without", Reference: noChaosSide, MinRatio: 0.5},
 		Notes:  []string{fmt.Sprintf("with a chance of %.2g %% at each visit to a place", 100*rate)},
 	}, dohost.Chaos{Rate: rate, Seed: b.seed})
 }

@@ -306,7 +306,7 @@ func streamExperiment(ctx context.Context, b *bench) error {
 	what := fmt.Sprintf("chat: %d agents stream replies of %d chunks concurrently, ", n, wordsPerReply)
 	heard, err := b.stream(ctx, Row{
 		ID: "P15", Unit: "chunks/s", What: what + "each to a client",
-		Target: Target{Text: "≥ 0.3 of the limit", Beside: limit, Least: 0.3},
+		Target: Target{Text: "≥ 0.3 of the limit", Reference: limit, MinRatio: 0.3},
 	}, n, true, 0)
 	if err != nil {
 		return err
@@ -378,7 +378,7 @@ func (r *streamSide) groups(checked int64) Row {
 	return Row{
 		ID: "P15b", Unit: "syncs", What: "syncs of the log that end between a chunk's Send and its arrival at the client, in P15c, at p99",
 		Sides:  []Figure{{Side: ours, Value: most, Rounds: []float64{most}, Checked: checked}},
-		Target: Target{Text: "≤ 2", ValueMost: 2},
+		Target: Target{Text: "≤ 2", MaxValue: 2},
 		Notes: []string{
 			fmt.Sprintf("%d at the median", r.syncsUntilReceived(50)),
 			"one is under way when a chunk is sent, as a rule, and the next is that of its group commit",

@@ -147,7 +147,7 @@ func growthRow(gs []*gauge) Row {
 	return Row{
 		What: "memory, goroutines, open files and the disk: the one that grows most", Unit: "times the middle third",
 		Sides:  []Figure{{Side: ours, Value: worst, Rounds: []float64{worst}}},
-		Target: Target{Text: fmt.Sprintf("≤ %v", maxGrowth), ValueMost: maxGrowth}, Notes: notes,
+		Target: Target{Text: fmt.Sprintf("≤ %v", maxGrowth), MaxValue: maxGrowth}, Notes: notes,
 	}
 }
 

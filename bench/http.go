@@ -242,14 +242,14 @@ func (b *bench) overHTTP(ctx context.Context, r Row, objects, rows int, with fun
 func hotOverHTTP(ctx context.Context, b *bench) error {
 	return b.postings(ctx, Row{
 		ID: "P4", What: "durable increments over HTTP, 1 object, 64 connections",
-		Target: Target{Text: "≥ 8 × workerd", Beside: workerd, Least: 8},
+		Target: Target{Text: "≥ 8 × workerd", Reference: workerd, MinRatio: 8},
 	}, 1)
 }
 
 func manyOverHTTP(ctx context.Context, b *bench) error {
 	return b.postings(ctx, Row{
 		ID: "P4m", What: "durable increments over HTTP, 1,000 objects, 64 connections",
-		Target: Target{Text: "≥ 15 × workerd", Beside: workerd, Least: 15},
+		Target: Target{Text: "≥ 15 × workerd", Reference: workerd, MinRatio: 15},
 	}, 1000)
 }
 

@@ -115,7 +115,7 @@ func (b *bench) against(ctx context.Context, r Row, o dohost.Options, c *countin
 func hotObject(ctx context.Context, b *bench) error {
 	return b.against(ctx, Row{
 		ID: "P1", What: "durable increments of one key, 1 object, 256 outstanding",
-		Target: Target{Text: "≥ 0.9 of the limit", Beside: limit, Least: 0.9, Times: 60},
+		Target: Target{Text: "≥ 0.9 of the limit", Reference: limit, MinRatio: 0.9, Times: 60},
 		Notes:  []string{"limit: one commit of one key for each call, 256 in flight by ApplyNoSyncWait"},
 	}, dohost.Options{}, &counting{objects: 1, callers: 256, method: (*subject).add}, &raw{objects: 1, depth: 256})
 }
@@ -123,7 +123,7 @@ func hotObject(ctx context.Context, b *bench) error {
 func hotAppends(ctx context.Context, b *bench) error {
 	return b.against(ctx, Row{
 		ID: "P1a", What: "durable appends of a row, 1 object, 256 outstanding",
-		Target: Target{Text: "≥ 0.8 of the limit", Beside: limit, Least: 0.8},
+		Target: Target{Text: "≥ 0.8 of the limit", Reference: limit, MinRatio: 0.8},
 		Notes:  []string{"limit: one commit of one new key for each call, 256 in flight by ApplyNoSyncWait"},
 	}, dohost.Options{}, &counting{objects: 1, callers: 256, method: (*subject).append, appends: true},
 		&raw{objects: 1, depth: 256, appends: true})
@@ -132,7 +132,7 @@ func hotAppends(ctx context.Context, b *bench) error {
 func oneCaller(ctx context.Context, b *bench) error {
 	return b.against(ctx, Row{
 		ID: "P2", What: "durable increments, 1 object, 1 caller",
-		Target: Target{Text: "≥ 0.9 of the limit", Beside: limit, Least: 0.9},
+		Target: Target{Text: "≥ 0.9 of the limit", Reference: limit, MinRatio: 0.9},
 		Notes:  []string{"limit: one synced commit after the other"},
 	}, dohost.Options{}, &counting{objects: 1, callers: 1, method: (*subject).add}, &raw{objects: 1, callers: 1})
 }
@@ -140,7 +140,7 @@ func oneCaller(ctx context.Context, b *bench) error {
 func manyObjects(ctx context.Context, b *bench) error {
 	return b.many(ctx, Row{
 		ID: "P3", What: "durable increments, 1,000 objects, 64 outstanding",
-		Target: Target{Text: "≥ 0.75 of the limit", Beside: limit, Least: 0.75},
+		Target: Target{Text: "≥ 0.75 of the limit", Reference: limit, MinRatio: 0.75},
 		Notes:  []string{"limit: 64 goroutines, each with objects of its own and one synced commit after the other"},
 	}, &raw{objects: 1000, callers: 64})
 }
@@ -152,7 +152,7 @@ func manyOnOneCore(ctx context.Context, b *bench) error {
 	b.peer = nil
 	return b.many(ctx, Row{
 		ID: "P3c", What: "durable increments, 1,000 objects, 64 outstanding, on one core",
-		Target: Target{Text: "≥ 0.55 of the limit", Beside: limit, Least: 0.55},
+		Target: Target{Text: "≥ 0.55 of the limit", Reference: limit, MinRatio: 0.55},
 		Notes: []string{
 			"both sides with GOMAXPROCS 1",
 			"limit: one commit of one key for each call, 64 in flight by ApplyNoSyncWait; " +

@@ -20,7 +20,7 @@ func inMemory(ctx context.Context, b *bench) error {
 	go e.serve()
 	r := Row{
 		ID: "P5", What: "call in memory, 1 caller, uncontended", Unit: "calls/s",
-		Target: Target{Text: "≥ 0.5 of the limit", Beside: limit, Least: 0.5},
+		Target: Target{Text: "≥ 0.5 of the limit", Reference: limit, MinRatio: 0.5},
 		Notes:  []string{"limit: a value handed to another goroutine and back by buffered channels"},
 	}
 	if r.Sides, err = b.compare(ctx, named{ours, &inMemorySide{host: h}}, named{limit, e}); err != nil {

@@ -200,7 +200,7 @@ func interrupted(ctx context.Context, b *bench) error {
 		What: fmt.Sprintf("SIGKILL with %d interrupted fibers, one in each of as many agents: from the start of the next "+
 			"process to the last recovery hook, no request", n),
 		Sides:  []Figure{{Side: ours, Value: median(rates), Rounds: rates, Checked: int64(n * b.rounds)}},
-		Target: Target{Text: "≥ 20,000 recoveries/s", ValueLeast: 20_000},
+		Target: Target{Text: "≥ 20,000 recoveries/s", MinValue: 20_000},
 		Notes: []string{
 			fmt.Sprintf("from the start of the process: %.3g ms until the host was open, %.3g ms to the first hook, "+
 				"%s ms to the last", median(open), median(first), number(median(last))),

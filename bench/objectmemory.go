@@ -44,7 +44,7 @@ func objectMemory(ctx context.Context, b *bench) (err error) {
 	b.add(Row{
 		ID: "P7g", What: fmt.Sprintf("a full collection with %d live objects", n), Unit: "ms",
 		Sides:  []Figure{{Side: ours, Value: median(c.collections), Rounds: c.collections, Checked: int64(n)}},
-		Target: Target{Text: "≤ 500 ms", ValueMost: 500},
+		Target: Target{Text: "≤ 500 ms", MaxValue: 500},
 		Notes:  []string{"with the users' structs, which hold pointers"},
 	})
 	if err := p.evictLive(b.rest, n); err != nil {
@@ -60,7 +60,7 @@ func objectMemory(ctx context.Context, b *bench) (err error) {
 	b.add(Row{
 		ID: "P8", What: fmt.Sprintf("memory of an evicted object, of %d", n), Unit: "B",
 		Sides:  []Figure{{Side: ours, Value: max(0, gone), Rounds: []float64{gone}, Checked: sample}},
-		Target: Target{Text: "0 B (below 1)", ValueMost: 1},
+		Target: Target{Text: "0 B (below 1)", MaxValue: 1},
 		Notes:  []string{"evicted long before it would have been idle for long enough"},
 	})
 	return nil
@@ -80,7 +80,7 @@ func (c *cost) row(id, what string, n int, self uintptr, most int) Row {
 	return Row{
 		ID: id, What: fmt.Sprintf("memory of an idle live %s, of %d", what, n), Unit: "B in addition to the user's struct",
 		Sides:  []Figure{{Side: ours, Value: each, Rounds: []float64{each}, Checked: int64(n)}},
-		Target: Target{Text: fmt.Sprintf("≤ %s B, no goroutine", number(float64(most))), ValueMost: float64(most)},
+		Target: Target{Text: fmt.Sprintf("≤ %s B, no goroutine", number(float64(most))), MaxValue: float64(most)},
 		Notes: []string{
 			fmt.Sprintf("%d goroutines more with all of them live, and %d files more", c.goroutines, c.files),
 			"the memory for its idle eviction is part of it",

@@ -80,9 +80,9 @@ func (a *oldStore) report(b *bench, young, most [len(lookups)]int64) {
 	n := b.objects
 	const dead = 4 * engine.MemTable / (2 << 10) // the limit of docs/decisions/0006
 	targets := [len(lookups)]Target{
-		{Text: "at most the deleted entries that a memtable may hold", ValueMost: dead},
-		{Text: "≤ 1.1 of at first", Beside: first, Most: 1.1},
-		{Text: "at most the deleted entries that a memtable may hold", ValueMost: dead},
+		{Text: "at most the deleted entries that a memtable may hold", MaxValue: dead},
+		{Text: "≤ 1.1 of at first", Reference: first, MaxRatio: 1.1},
+		{Text: "at most the deleted entries that a memtable may hold", MaxValue: dead},
 	}
 	for i, what := range lookups {
 		b.add(Row{

@@ -48,7 +48,7 @@ func openingWithAlarms(ctx context.Context, b *bench) error {
 			{Side: fewSide, Value: median(of(few)), Rounds: of(few), Checked: int64(few.n)},
 		}
 	}
-	target := Target{Text: "≤ 1.5 of that with 1 %", Beside: fewSide, Most: 1.5}
+	target := Target{Text: "≤ 1.5 of that with 1 %", Reference: fewSide, MaxRatio: 1.5}
 	bare := Figure{Side: limit, Value: median(all.bare), Rounds: all.bare}
 	b.add(Row{
 		ID: "P11", What: fmt.Sprintf("opening a store with %d alarms in the future", all.n), Unit: "ms",

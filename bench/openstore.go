@@ -60,7 +60,7 @@ func opening(ctx context.Context, b *bench) error {
 			{Side: ours, Value: median(own), Rounds: own, Checked: int64(found)},
 			{Side: limit, Value: median(bare), Rounds: bare},
 		},
-		Target: Target{Text: "≤ 3 times the limit", Beside: limit, Most: 3},
+		Target: Target{Text: "≤ 3 times the limit", Reference: limit, MaxRatio: 3},
 		Notes: []string{
 			"limit: pebble.Open of the same files", "the files are in the system's cache",
 			"after the openings the store lists these objects",

@@ -31,14 +31,14 @@ type overload struct {
 func (o *overload) maxCallers() int { return 2*o.objects*o.events + 1000 }
 
 // offeredTarget is the target of a load within the capacity.
-var offeredTarget = Target{Text: "≥ 0.95 of the offered rate", Beside: "offered", Least: 0.95}
+var offeredTarget = Target{Text: "≥ 0.95 of the offered rate", Reference: "offered", MinRatio: 0.95}
 
 // overloadedMachine has too little processor for the calls.
 func overloadedMachine(ctx context.Context, b *bench) error {
 	o := overload{id: "O1", what: "1,000 objects", objects: 1000, callers: 64, events: 4, method: (*subject).add}
 	o.open = []*openLoopSide{
 		{share: 0.5, target: offeredTarget}, {share: 0.8, target: offeredTarget},
-		{share: 2, target: Target{Text: "≥ 0.5 of the closed loop", Beside: closedSide, Least: 0.5}},
+		{share: 2, target: Target{Text: "≥ 0.5 of the closed loop", Reference: closedSide, MinRatio: 0.5}},
 	}
 	return o.run(ctx, b)
 }
@@ -51,7 +51,7 @@ func overloadedObjects(ctx context.Context, b *bench) error {
 	o.open = []*openLoopSide{
 		{share: 0.5, target: offeredTarget},
 		{share: 2, target: Target{
-			Text: "≥ 0.8 of the closed loop, p99 ≤ 250 ms", Beside: closedSide, Least: 0.8, P99: 250 * time.Millisecond,
+			Text: "≥ 0.8 of the closed loop, p99 ≤ 250 ms", Reference: closedSide, MinRatio: 0.8, P99: 250 * time.Millisecond,
 		}},
 	}
 	return o.run(ctx, b)
@@ -167,7 +167,7 @@ func (o *overload) report(b *bench, figures []Figure) {
 	before.Side = "before"
 	add(Row{
 		What: "closed loop after the overload: durable increments, " + o.what, Unit: unit, Sides: []Figure{after, before},
-		Target: Target{Text: "≥ 0.9 of before", Beside: before.Side, Least: 0.9},
+		Target: Target{Text: "≥ 0.9 of before", Reference: before.Side, MinRatio: 0.9},
 		Notes:  []string{fmt.Sprintf("%d callers", o.callers)},
 	})
 }
@@ -177,7 +177,7 @@ func atMost(unit string, value, most float64, checked int64) Row {
 	return Row{
 		What: "the same: " + unit + ", at most", Unit: unit,
 		Sides:  []Figure{{Side: ours, Value: value, Rounds: []float64{value}, Checked: checked}},
-		Target: Target{Text: fmt.Sprintf("≤ %s", number(most)), ValueMost: most},
+		Target: Target{Text: fmt.Sprintf("≤ %s", number(most)), MaxValue: most},
 		Notes:  []string{"with those of the load generator"},
 	}
 }

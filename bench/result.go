@@ -47,14 +47,14 @@ type Figure struct {
 // Target is the goal of a row.
 type Target struct {
 	Text string
-	// Least is the minimum ratio of Value to the side of that name, Most the maximum. Zero means no such bound.
-	Beside      string
-	Least, Most float64
+	// MinRatio is the minimum ratio of Value to the side that Reference names, MaxRatio the maximum. Zero means no such bound.
+	Reference          string
+	MinRatio, MaxRatio float64
 	// Times is the minimum ratio of Value to the peer in addition to that, if there is a peer.
 	Times float64 `json:",omitempty"`
-	// ValueMost and ValueLeast bound the value itself, P50 and P99 the time of an operation.
-	ValueMost, ValueLeast float64
-	P50, P99              time.Duration
+	// MaxValue and MinValue bound the value itself, P50 and P99 the time of an operation.
+	MaxValue, MinValue float64
+	P50, P99           time.Duration
 }
 
 // Curve is a cost as a function of a size.
@@ -85,17 +85,17 @@ func (r *Row) ratio(side string) float64 {
 // targetResult formats whether the target is met.
 func (r *Row) targetResult() string {
 	t, ours := r.Target, r.Sides[0]
-	ratio, peer := r.ratio(t.Beside), r.ratio(workerd)
-	higher := t.Least > 0 // is better
+	ratio, peer := r.ratio(t.Reference), r.ratio(workerd)
+	higher := t.MinRatio > 0 // is better
 	switch {
 	case t.Text == "":
 		return ""
-	case t.Beside == limit && (higher && ratio > 1.05 || t.Most > 0 && ratio > 0 && ratio < 0.95):
+	case t.Reference == limit && (higher && ratio > 1.05 || t.MaxRatio > 0 && ratio > 0 && ratio < 0.95):
 		return "broken limit"
-	case (t.Least > 0 || t.Most > 0) && ratio == 0:
-		return "no " + t.Beside
-	case t.Least > 0 && ratio < t.Least, t.Most > 0 && ratio > t.Most,
-		t.ValueMost > 0 && ours.Value > t.ValueMost, t.ValueLeast > 0 && ours.Value < t.ValueLeast,
+	case (t.MinRatio > 0 || t.MaxRatio > 0) && ratio == 0:
+		return "no " + t.Reference
+	case t.MinRatio > 0 && ratio < t.MinRatio, t.MaxRatio > 0 && ratio > t.MaxRatio,
+		t.MaxValue > 0 && ours.Value > t.MaxValue, t.MinValue > 0 && ours.Value < t.MinValue,
 		t.Times > 0 && peer > 0 && peer < t.Times,
 		t.P50 > 0 && ours.P50 > t.P50, t.P99 > 0 && ours.P99 > t.P99:
 		return "not met"

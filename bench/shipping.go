@@ -95,7 +95,7 @@ func shippingCosts(ctx context.Context, b *bench) error {
 		}
 		row := Row{
 			ID: r.id, What: r.what, Unit: "calls/s",
-			Target: Target{Text: "≥ 0.95 of the row without shipping", Beside: notShipping, Least: 0.95},
+			Target: Target{Text: "≥ 0.95 of the row without shipping", Reference: notShipping, MinRatio: 0.95},
 			Notes:  []string{"the folder is on the disk of the store", "verified in a store that was restored from the folder"},
 		}
 		if row.Sides, err = b.compare(ctx, named{ours, ships}, named{notShipping, without}); err != nil {
@@ -155,7 +155,7 @@ func (b *bench) restoreRate(ctx context.Context) (err error) {
 			{Side: ours, Value: median(own), Rounds: own, Checked: int64(found)},
 			{Side: fileCopy, Value: median(bare), Rounds: bare},
 		},
-		Target: Target{Text: "≥ 200 MB/s", ValueLeast: 200},
+		Target: Target{Text: "≥ 200 MB/s", MinValue: 200},
 		Notes: []string{
 			fmt.Sprintf("%.1f MB, read from the system's cache; the values cannot be compressed", float64(read)/1e6),
 			"copy: the same files, copied to one file, which is synced",

@@ -52,15 +52,15 @@ func (f *Figure) details() (ds []string) {
 func (r *Results) table() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "id\tdohost\t\tbeside\tratio\tp50\tp99\tsyncs/op\tallocs/op\ttarget\t")
+	fmt.Fprintln(w, "id\tdohost\t\treference\tratio\tp50\tp99\tsyncs/op\tallocs/op\ttarget\t")
 	for _, row := range r.Rows {
 		f := row.Sides[0]
-		beside, ratio := "-", "-"
+		reference, ratio := "-", "-"
 		if len(row.Sides) > 1 {
-			beside = row.Sides[1].Side + " " + number(row.Sides[1].Value)
+			reference = row.Sides[1].Side + " " + number(row.Sides[1].Value)
 			ratio = fmt.Sprintf("%.2f", row.ratio(row.Sides[1].Side))
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.ID, number(f.Value), row.Unit, beside, ratio,
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.ID, number(f.Value), row.Unit, reference, ratio,
 			duration(f.P50), duration(f.P99), perOp(f.Syncs, "%.3f"), perOp(f.Allocs, "%.1f"), row.Target.Text, row.targetResult())
 	}
 	_ = w.Flush() // to a builder
