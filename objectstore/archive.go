@@ -22,7 +22,7 @@ import (
 // called from any goroutine. They return when ctx ends; a store gives each call five minutes. For a store that ships, and for a standby,
 // a method that panics or calls runtime.Goexit has failed: the error has one line, and the log gets the stack once while that lasts.
 type Archive interface {
-	// Put makes an object durable, completely or not at all. It must not keep content. Putting an object again with the
+	// Put makes an object durable, completely or not at all. After it has returned, no goroutine of it may use content. Putting an object again with the
 	// same content succeeds; with another content the error is ErrConflict of package dohost, and the object stays.
 	Put(ctx context.Context, name string, content []byte) error
 	// List returns all objects in the order of their names. It includes each object that Put has made durable.

@@ -232,6 +232,7 @@ func (sh *shipper) step() (more bool, err error) {
 			return true, err
 		}
 		if err := sh.opts.Archive.Put(sh.ctx, m.name.String(), m.content); err != nil {
+			m.failed = true
 			return false, err
 		}
 		sh.confirm(m)

@@ -18,6 +18,7 @@ type shipment struct {
 	after   frame.Position // of its last record
 	oldest  time.Time      // of the first record after it, about
 	more    bool           // more than one shipment was waiting
+	failed  bool           // a Put has failed
 }
 
 // read makes a shipment of the durable frames after sh.at. If the store does not have the next one, at is no longer
@@ -70,12 +71,11 @@ func (sh *shipper) read() error {
 }
 
 // reusable returns an empty slice for the content of a shipment: the content of the previous shipment, if the waiting bytes
-// fit. A slice that one large frame has grown is not kept.
+// fit. A slice that one large frame has grown is not kept, nor one of a Put that has failed: an archive may still read it.
 func (sh *shipper) reusable(waiting int64) []byte {
 	b := sh.spare
 	sh.spare = nil
-	size := int(min(waiting, int64(sh.opts.shipment)))
-	if cap(b) < size || cap(b) > 2*sh.opts.shipment {
+	if size := int(min(waiting, int64(sh.opts.shipment))); cap(b) < size {
 		return make([]byte, 0, size+size/8)
 	}
 	return b[:0]
@@ -135,7 +135,9 @@ func (sh *shipper) durableAt(t int64) time.Time {
 // confirm is called when the archive has a shipment.
 func (sh *shipper) confirm(m *shipment) {
 	sh.at, sh.shipment, sh.newest = m.after, nil, archivedAt{m.name, m.after}
-	sh.spare = m.content
+	if !m.failed && cap(m.content) <= 2*sh.opts.shipment {
+		sh.spare = m.content
+	}
 	n := int64(len(m.content))
 	sh.sinceBase += n
 	sh.sentThrough(m.after.Number, n, m.oldest)
