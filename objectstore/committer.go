@@ -186,12 +186,11 @@ func (c *committer) readSlots() {
 // appendToLog appends the record in flight to the log, and repeats that while the error permits. The first error is logged, and the
 // end of the repetition.
 func (c *committer) appendToLog() error {
-	var failed time.Time // the first time
 	for failures := 0; ; failures++ {
 		tail, err := c.s.log.Append(c.s.generation, c.tail, &c.rec)
 		if err == nil {
 			if c.tail = tail; failures > 0 {
-				c.s.opts.Logger.Info("the shared log has accepted the record", "after", time.Since(failed), "failures", failures)
+				c.s.opts.Logger.Info("the shared log has accepted the record", "after", c.recordAge(), "failures", failures)
 			}
 			return nil
 		}
@@ -199,13 +198,17 @@ func (c *committer) appendToLog() error {
 			return err
 		}
 		if failures == 0 {
-			failed = time.Now()
 			c.s.opts.Logger.Warn("the shared log has not accepted a record, repeating", "err", err)
 		}
 		if !c.s.queue.pause(appendRetry) {
 			return err
 		}
 	}
+}
+
+// recordAge returns how long the committer has had the record in flight.
+func (c *committer) recordAge() time.Duration {
+	return time.Since(c.s.opened) - time.Duration(c.s.recordSince.Load())
 }
 
 // errLeaseLost is the cause of the failure of a store that has lost its lease.
