@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -170,52 +169,12 @@ func (o *lease) begin(ctx context.Context) error {
 	return l.persist(ctx, l.noteBegun)
 }
 
-// begunKey is the key of a log that has had an owner. It never expires.
-func (l *Log) begunKey() string { return l.cell + ".begun" }
-
-// noteBegun writes that key, with the creation time of the stream. An owner appends no record before. So a stream that is empty
-// although the key exists has lost its records.
-func (l *Log) noteBegun(ctx context.Context) error {
-	m, err := l.key(ctx, l.begunKey())
-	if err != nil || m.Sequence > 0 && !isDeleted(m) {
-		return err
-	}
-	made := l.stream.CachedInfo().Created.UTC().Format(time.RFC3339Nano)
-	_, err = l.put(ctx, l.begunKey(), []byte(made), m.Sequence, 0)
-	return err
-}
-
-// checkNew returns an error if an empty log has had an owner: the servers have lost its stream, or an operator has deleted it, and Open has
-// made another one. A host without a directory would begin an empty store without an error.
-func (l *Log) checkNew(ctx context.Context) error {
-	stream := l.stream.CachedInfo().Config.Name
-	m, err := l.key(ctx, l.begunKey())
-	switch {
-	case err != nil:
-		return err
-	case m.Sequence > 0 && !isDeleted(m):
-		return fmt.Errorf("%w: stream %s is empty, but key %s says that the log has had an owner, in a stream that was made at %s: that stream is lost. To begin an empty log, delete the key and stream %s",
-			errDamaged, stream, l.begunKey(), m.Data, l.bases.CachedInfo().Config.Name)
-	}
-	bases, err := l.bases.Info(ctx)
-	if err == nil && bases.State.LastSeq > 0 {
-		err = fmt.Errorf("%w: stream %s is empty, but stream %s has had bases of the log: the records are lost. To begin an empty log, delete that stream",
-			errDamaged, stream, bases.Config.Name)
-	}
-	return err
-}
-
 // mark publishes the first message of the owner after the last message of the log, which a read may not have yielded: then the server
 // refuses the mark, and the next attempt reads again.
 func (o *lease) mark(ctx context.Context) error {
-	sequence, f, err := o.log.last(ctx)
+	sequence, f, err := o.log.lastUnlessLost(ctx)
 	if err != nil {
 		return err
-	}
-	if sequence == 0 {
-		if err := o.log.checkNew(ctx); err != nil {
-			return err
-		}
 	}
 	if f.kind != kindMark || string(f.payload) != o.owner { // otherwise the answer to an earlier attempt was lost
 		f = frame{kind: kindMark, generation: f.generation + 1, number: f.newest(), base: f.base, parts: 1, payload: []byte(o.owner)}

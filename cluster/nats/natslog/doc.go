@@ -72,5 +72,6 @@
 // each message only with sync_interval: always. Never remove a peer of the stream while another server is down or unreachable: several
 // open issues of nats-server lose acknowledged messages then. A host verifies the chain of all records that it reads, so it refuses to
 // open on a stream that has lost records, if its directory has them. If the whole stream is lost, Open makes another one, and no host
-// acquires the empty log: the key of step 4, or a base of the cell, shows that it had an owner.
+// acquires the empty log if the key of step 4 exists, or a base. If the servers have lost them too, a host without a directory begins an
+// empty store.
 package natslog
