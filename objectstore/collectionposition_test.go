@@ -27,7 +27,7 @@ func (l live) grow(t failer, entries int) Position {
 	return end
 }
 
-// wantFeed reads the feed from a position. reset is whether this must fail, and entries the number of entries that it must return.
+// wantFeed reads the feed from a position. reset reports whether this must fail, and entries is the number of entries that it must return.
 func (l live) wantFeed(t *testing.T, when string, at Position, reset bool, entries int) {
 	t.Helper()
 	changes, err := l.ReadFeed("f", at, 0, 0)

@@ -75,7 +75,7 @@ func (d *killedChat) waitEnd(request string) ending {
 	}
 }
 
-// wantCost logs the cost of the kills. runs is the expected number of runs of the handler, and calls of calls of the model.
+// wantCost logs the cost of the kills. runs is the expected number of runs of the handler, and calls the expected number of calls of the model.
 func (d *killedChat) wantCost(runs, calls int) {
 	t := d.t
 	t.Helper()
