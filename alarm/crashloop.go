@@ -47,8 +47,9 @@ import (
 //   - A mark of this host is no death: the delivery was cut off, and is repeated. A mark of the previous host is no
 //     death either, if that host closed. The end of older hosts is unknown and counts as a death.
 //   - An alarm that a constructor sets during the delivery of the previous alarm inherits the counts and the mark of
-//     that alarm. An alarm that is set while the handler runs inherits the mark. Otherwise an object that sets its
-//     alarm whenever it wakes would escape both the back-off and the count of deaths.
+//     that alarm, from the moment when it is set: the constructor may make it durable before it ends. An alarm that is
+//     set while the handler runs inherits the mark. Otherwise an object that sets its alarm whenever it wakes would
+//     escape both the back-off and the count of deaths.
 type CrashLoop struct {
 	// Host is the generation of this host in the store.
 	Host uint64
@@ -135,15 +136,11 @@ const deathMax = 1024 * time.Second
 // doubling. It grows further than Backoff, since each run may end the whole host.
 func deathDelay(n int) time.Duration { return backoff.Delay(n-2, backoffFirst, deathMax) }
 
-// SetByConstructor returns the slot s of the present alarm, for a delivery of the alarm of the slot delivered. If the constructor has set the
-// alarm during the delivery, the slot inherits the counts of delivered, and inherits is true. The new alarm repeats the delivered one if
-// that one's run is interrupted or fails.
-func SetByConstructor(s, delivered objectstore.Slot) (next objectstore.Slot, inherits bool) {
-	if s.Generation == delivered.Generation {
-		return s, false
-	}
+// SetByConstructor returns the slot of an alarm that a constructor sets during a delivery of the alarm of the slot delivered. It inherits
+// the counts and the mark of delivered. The new alarm repeats the delivered one if that one's run is interrupted or fails.
+func SetByConstructor(s, delivered objectstore.Slot) objectstore.Slot {
 	s.Attempt, s.Charge, s.Error, s.First = delivered.Attempt, delivered.Charge, delivered.Error, delivered.Setting()
-	return s, true
+	return s
 }
 
 // SetByHandler returns the slot of an alarm that is set while the handler runs, with the charge of that run. When the

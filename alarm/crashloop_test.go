@@ -160,23 +160,17 @@ func TestAlarmSetByHandlerInheritsCharge(t *testing.T) {
 
 func TestAlarmSetByConstructorInheritsCounts(t *testing.T) {
 	set := objectstore.Slot{Due: slotNow, Generation: 2, AtStart: true}
-	for name, c := range map[string]struct {
-		delivered objectstore.Slot
-		inherits  bool
-	}{
-		"no counts":        {objectstore.Slot{Due: slotDue, Generation: 1}, true},
-		"failures":         {objectstore.Slot{Due: slotDue, Generation: 1, Attempt: 2, Error: "no"}, true},
-		"a charge":         {charged(objectstore.Charge{Host: 9}), true},
-		"deaths":           {charged(objectstore.Charge{Deaths: 1}), true},
-		"the same setting": {objectstore.Slot{Due: slotNow, Generation: 2, Attempt: 2}, false},
+	for name, delivered := range map[string]objectstore.Slot{
+		"no counts": {Due: slotDue, Generation: 1},
+		"failures":  {Due: slotDue, Generation: 1, Attempt: 2, Error: "no"},
+		"a charge":  charged(objectstore.Charge{Host: 9}),
+		"deaths":    charged(objectstore.Charge{Deaths: 1}),
 	} {
 		want := set
-		if c.inherits {
-			want.Attempt, want.Charge, want.Error = c.delivered.Attempt, c.delivered.Charge, c.delivered.Error
-			want.First = objectstore.Setting{DueMS: slotDue.UnixMilli(), Generation: 1}
-		}
-		if got, inherits := SetByConstructor(set, c.delivered); got != want || inherits != c.inherits {
-			t.Errorf("%s: %+v, %t; want %+v, %t", name, got, inherits, want, c.inherits)
+		want.Attempt, want.Charge, want.Error = delivered.Attempt, delivered.Charge, delivered.Error
+		want.First = objectstore.Setting{DueMS: slotDue.UnixMilli(), Generation: 1}
+		if got := SetByConstructor(set, delivered); got != want {
+			t.Errorf("%s: %+v; want %+v", name, got, want)
 		}
 	}
 }

@@ -102,49 +102,63 @@ func TestAlarmSurvivesHostsThatDieBeforeItsHandlerBegins(t *testing.T) {
 // TestAlarmWhoseConstructorEndsTheProcessBacksOff starts the host again whenever the
 // constructor has ended it, for a day. The other alarm runs in the first of these hosts.
 func TestAlarmWhoseConstructorEndsTheProcessBacksOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log := newRunLog()
-		var died chan struct{}
-		var parked parkedLog
-		bad := false
-		class := log.class(func(context.Context, *counter, alarm.Info) error { return nil })
-		class.New = func(ctx context.Context, s *State) (any, error) {
-			if bad && s.ID().Name == "poison" {
-				close(died)
-				<-ctx.Done()
-				return nil, ctx.Err()
+	for name, before := range map[string]func(context.Context, *State) error{
+		"immediately": func(context.Context, *State) error { return nil },
+		"after it has set the alarm durably": func(ctx context.Context, s *State) error {
+			return errors.Join(s.SetAlarm(ctx, time.Now()), Sync(ctx))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testConstructorThatEndsTheProcess(t, before) })
+		})
+	}
+}
+
+func testConstructorThatEndsTheProcess(t *testing.T, before func(context.Context, *State) error) {
+	log := newRunLog()
+	var died chan struct{}
+	var parked parkedLog
+	bad := false
+	class := log.class(func(context.Context, *counter, alarm.Info) error { return nil })
+	class.New = func(ctx context.Context, s *State) (any, error) {
+		if bad && s.ID().Name == "poison" {
+			if err := before(ctx, s); err != nil {
+				return nil, err
 			}
-			return &counter{s: s}, nil
+			close(died)
+			<-ctx.Done()
+			return nil, ctx.Err()
 		}
-		fs := unclean(t, class, "good", "poison")
-		bad = true
-		start, deaths := time.Now(), 0
-		for time.Since(start) < 24*time.Hour {
-			died = make(chan struct{})
-			h := open(t, fs, Options{Listener: parked.listener()}, class)
-			<-died
-			synctest.Wait()
-			if deaths++; deaths > 1000 {
-				t.Fatal("it does not back off")
-			}
-			fs = die(h, fs)
+		return &counter{s: s}, nil
+	}
+	fs := unclean(t, class, "good", "poison")
+	bad = true
+	start, deaths := time.Now(), 0
+	for time.Since(start) < 24*time.Hour {
+		died = make(chan struct{})
+		h := open(t, fs, Options{Listener: parked.listener()}, class)
+		<-died
+		synctest.Wait()
+		if deaths++; deaths > 1000 {
+			t.Fatal("it does not back off")
 		}
-		if n := len(log.of("good")); n != 1 {
-			t.Errorf("the other ran %d times", n)
-		}
-		if deaths > 24*4+20 || len(parked.all()) > 0 {
-			t.Errorf("%d deaths in a day, parked %v", deaths, parked.all())
-		}
-		bad = false
-		h := open(t, fs, Options{}, class)
-		time.Sleep(time.Hour)
-		if n := len(log.of("poison")); n != 1 {
-			t.Errorf("it ran %d times in the end", n)
-		}
-		if _, ok := slotOf(t, h, "poison"); ok {
-			t.Error("it is still set")
-		}
-	})
+		fs = die(h, fs)
+	}
+	if n := len(log.of("good")); n != 1 {
+		t.Errorf("the other ran %d times", n)
+	}
+	if deaths > 24*4+20 || len(parked.all()) > 0 {
+		t.Errorf("%d deaths in a day, parked %v", deaths, parked.all())
+	}
+	bad = false
+	h := open(t, fs, Options{}, class)
+	time.Sleep(time.Hour)
+	if n := len(log.of("poison")); n != 1 {
+		t.Errorf("it ran %d times in the end", n)
+	}
+	if _, ok := slotOf(t, h, "poison"); ok {
+		t.Error("it is still set")
+	}
 }
 
 // TestAlarmParkedIsKeptReportedAndRevived parks an alarm in each possible way, and revives

@@ -37,28 +37,34 @@ func generation(slot objectstore.Slot, ok bool) uint64 {
 	return slot.Generation
 }
 
+// delivered returns the delivery that woke inc, or nil. If inc has ended, the delivery is of the next incarnation.
+func (o *object) delivered(inc *incarnation) *delivery {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.alarm == nil || o.incarnation != inc || !o.alarm.compared {
+		return nil
+	}
+	return o.alarm.delivery
+}
+
+// inheritCounts returns the slot of an alarm that the constructor of inc sets. It has the counts and the mark of the alarm that
+// woke inc from the beginning, since the constructor may make the slot durable and then end the process.
+func (inc *incarnation) inheritCounts(slot objectstore.Slot) objectstore.Slot {
+	if d := inc.obj.delivered(inc); d != nil {
+		slot = alarm.SetByConstructor(slot, d.slot)
+	}
+	return slot
+}
+
 // rememberSlot stores the generation of the slot after the constructor that the delivery woke.
-// Otherwise a constructor that sets the alarm again would postpone it forever. The alarm
-// that it has set inherits the counts of the delivered alarm.
+// Otherwise a constructor that sets the alarm again would postpone it forever.
 func (o *object) rememberSlot(inc *incarnation) {
-	o.mu.Lock()
-	ev := o.alarm
-	o.mu.Unlock()
-	if ev == nil {
+	d := o.delivered(inc)
+	if d == nil {
 		return
 	}
-	slot, ok, err := inc.batch.Slot()
-	o.mu.Lock()
-	remembers := err == nil && o.incarnation == inc && o.alarm == ev && ev.compared
-	if remembers { // if the incarnation has ended, the delivery is of the next one
-		ev.moved, ev.movedTo = true, generation(slot, ok)
-	}
-	o.mu.Unlock()
-	if !remembers {
-		return
-	}
-	if next, inherits := alarm.SetByConstructor(slot, ev.slot); ok && inherits {
-		inc.batch.SetSlot(next)
+	if slot, ok, err := inc.batch.Slot(); err == nil {
+		d.moved, d.movedTo = true, generation(slot, ok)
 	}
 }
 

@@ -108,6 +108,8 @@ func (s *State) setAlarm(ctx context.Context, at time.Time, onStart bool) error 
 	slot := objectstore.Slot{Due: at, Generation: s.Host().store.NewAlarmGeneration(), AtStart: onStart}
 	if d := s.incarnation().delivering; d != nil {
 		slot = alarm.SetByHandler(slot, d.running) // until the handler has ended: see recordOutcome
+	} else if t.ev.kind == kindConstruct {
+		slot = s.incarnation().inheritCounts(slot)
 	}
 	s.incarnation().batch.SetSlot(slot)
 	return nil
