@@ -269,3 +269,21 @@ func TestRowsWakeReadsAreBounded(t *testing.T) {
 		wantEqual(t, "calls", len(ids), woken)
 	})
 }
+
+// TestFiberRecoveryCommits counts the commits of the recovery of an interrupted function after a restart: the charge of the call of
+// OnInterrupted, and its outcome, which deletes the row and the alarm. The alarm's handler then finds nothing to do.
+func TestFiberRecoveryCommits(t *testing.T) {
+	w := longFiberTest()
+	runFiberTest(t, w, nil, func(t *testing.T, _ context.Context, h *dohosttest.Host) {
+		begin(h, runLong)
+		h.Kill()
+		h.Advance(time.Minute)
+		w.wantEvents(t, "1s hook")
+		if n := h.Host().Stats().Records; n != 2 {
+			t.Errorf("%d commits since the restart; want 2", n)
+		}
+		if in, set := alarm(t, h); set {
+			t.Errorf("an alarm is set, in %v", in)
+		}
+	})
+}

@@ -122,7 +122,7 @@ func TestWritesOfEachKindWaitForMemory(t *testing.T) {
 					Class{Name: "counter", New: newCounter, Alarm: func(context.Context, any, alarm.Info) error { return nil }})
 				if err := do(t.Context(), h, "a", "fill", func(ctx context.Context, c *counter) error {
 					_, err := c.s.PutRow(ctx, things, objectstore.RowWrite{Key: []byte("row"), Expect: objectstore.AnyVersion})
-					return errors.Join(err, c.put(ctx, "n", 1))
+					return errors.Join(err, c.put(ctx, "n", 1), c.s.SetAlarm(ctx, time.Now().Add(time.Hour)))
 				}); err != nil {
 					t.Fatal(err)
 				}

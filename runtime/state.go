@@ -130,10 +130,14 @@ func (s *State) DeleteAlarm(ctx context.Context) error {
 		return err
 	}
 	defer t.done()
+	batch := s.incarnation().batch
+	if _, ok, err := batch.Slot(); err == nil && !ok {
+		return nil // otherwise the batch would be a record without content
+	}
 	if err := s.write(ctx, (*objectstore.Batch).Reserve); err != nil {
 		return err
 	}
-	s.incarnation().batch.ClearSlot()
+	batch.ClearSlot()
 	return nil
 }
 
