@@ -333,9 +333,9 @@ func (c *draftTest) deliverSigned(ctx context.Context, body []byte, signature st
 func TestDraftWakeAcknowledgedFirst(t *testing.T) {
 	runDraft(t, func(t *testing.T, c *draftTest) {
 		c.sender.tail, c.cycle = 3, 24*time.Second
-		life, kill := context.WithCancel(t.Context())
+		running, kill := context.WithCancel(t.Context())
 		first := c.sender.begin()
-		if w := c.deliver(life, first); w.Code != 202 || w.Body.Len() > 0 || len(c.sender.log) > 0 {
+		if w := c.deliver(running, first); w.Code != 202 || w.Body.Len() > 0 || len(c.sender.log) > 0 {
 			t.Errorf("the delivery: %d %s after the callbacks %q", w.Code, w.Body, c.sender.log)
 		}
 		c.start()

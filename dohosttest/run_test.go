@@ -21,7 +21,7 @@ const clocks dohost.Namespace[clock] = "clock"
 
 func clockClass(step int) dohost.Class {
 	return dohost.Bind(clocks, func(ctx context.Context, st *dohost.State) (*clock, error) {
-		_, err := add(ctx, st, "lives", 1)
+		_, err := add(ctx, st, "incarnations", 1)
 		return &clock{st: st}, err
 	}, &dohost.Handlers[clock]{
 		OnAlarm: func(c *clock, ctx context.Context, _ dohost.AlarmInfo) error {
@@ -50,7 +50,7 @@ func (c *clock) Bump(ctx context.Context, after time.Duration) (int, error) {
 }
 
 func (c *clock) Incarnations(ctx context.Context, _ int) (int, error) {
-	return add(ctx, c.st, "lives", 0)
+	return add(ctx, c.st, "incarnations", 0)
 }
 
 func bump(t *testing.T, h *dohosttest.Host, after time.Duration, want int) {
@@ -65,24 +65,24 @@ func TestRunSupportsEveryHostFailure(t *testing.T) {
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{clockClass(10)}}, func(t *testing.T, h *dohosttest.Host) {
 		begun := time.Now()
 		stub := clocks.Get(h, "a") // valid in every process
-		lives := func(want int) {
+		incarnations := func(want int) {
 			t.Helper()
 			if n, err := dohost.Call(t.Context(), stub, (*clock).Incarnations, 0); err != nil || n != want {
-				t.Errorf("%d lives, %v; want %d", n, err, want)
+				t.Errorf("%d incarnations, %v; want %d", n, err, want)
 			}
 		}
 		bump(t, h, 0, 1)
 		if !h.Evict(stub.ID(), dohost.EndFence) || h.Evict(stub.ID(), dohost.EndFence) {
 			t.Error("it was to be evicted once")
 		}
-		lives(2)
+		incarnations(2)
 		bump(t, h, time.Hour, 2)
 		h.Crash()
 		h.Advance(time.Hour + 10*time.Minute) // the alarm survives; then the object is idle
 		bump(t, h, 0, 13)
-		lives(4)
+		incarnations(4)
 		h.Kill()
-		lives(5)
+		incarnations(5)
 		bump(t, h, time.Minute, 14)
 		if err := h.Restart(clockClass(100)); err != nil {
 			t.Error(err)

@@ -84,7 +84,7 @@ func TestEveryPointRejectsVacuousScenarios(t *testing.T) {
 				return run(ctx, h)
 			}
 		}, "out of ribbon"},
-		"an object that panics in its second life": {func(s *Scenario) {
+		"an object that panics in its second incarnation": {func(s *Scenario) {
 			*s = *doing(func(ctx context.Context, t *thing) error {
 				if _, ok, err := dohost.Get[int](ctx, t.st.Storage(), "k"); ok || err != nil {
 					panic("out of luck")

@@ -37,11 +37,11 @@ func TestChaosSeedGivesFixedDecisions(t *testing.T) {
 func TestChaosDependsOnEveryPointField(t *testing.T) {
 	c := Chaos{Seed: 1, Rate: 0.5}
 	vary := map[string]func(*Point, uint64){
-		"name":  func(p *Point, i uint64) { p.Name = strings.Repeat("a", int(i%200)) },
-		"life":  func(p *Point, i uint64) { p.Incarnation = i },
-		"event": func(p *Point, i uint64) { p.Event = i },
-		"place": func(p *Point, i uint64) { p.Place = Places()[i%uint64(len(Places()))] },
-		"n":     func(p *Point, i uint64) { p.N = i },
+		"name":        func(p *Point, i uint64) { p.Name = strings.Repeat("a", int(i%200)) },
+		"incarnation": func(p *Point, i uint64) { p.Incarnation = i },
+		"event":       func(p *Point, i uint64) { p.Event = i },
+		"place":       func(p *Point, i uint64) { p.Place = Places()[i%uint64(len(Places()))] },
+		"n":           func(p *Point, i uint64) { p.N = i },
 	}
 	for what, set := range vary {
 		ended := map[EndMode]int{}
@@ -77,16 +77,16 @@ func TestChaosRateIsShareOfEndedVisits(t *testing.T) {
 func TestChaosMeanIsMeanAge(t *testing.T) {
 	c := Chaos{Seed: 7, Mean: time.Second}
 	var sum time.Duration
-	const lives = 2000
-	for life := range uint64(lives) {
+	const incarnations = 2000
+	for i := range uint64(incarnations) {
 		p := point(1)
-		p.Incarnation = life
+		p.Incarnation = i
 		for c.At(p) == EndNone {
 			p.Age += 20 * time.Millisecond
 		}
 		sum += p.Age
 	}
-	if mean := sum / lives; mean < 900*time.Millisecond || mean > 1100*time.Millisecond {
+	if mean := sum / incarnations; mean < 900*time.Millisecond || mean > 1100*time.Millisecond {
 		t.Errorf("mean age %v, want about 1s", mean)
 	}
 }
@@ -101,7 +101,7 @@ func TestChaosEndsOnlyAtNamedPlaces(t *testing.T) {
 		}
 	}
 	if (&Chaos{}).At(point(1)) != EndNone {
-		t.Error("the zero Chaos ends a life")
+		t.Error("the zero Chaos ends an incarnation")
 	}
 }
 

@@ -28,8 +28,8 @@ import (
 //     budget of failures is spent, the fiber ends, and no other starts for summary.Pause. An exhausted chat.Budget ends the fiber without
 //     a charge.
 //   - No cycle waits for it: each has the context that is stored. But a cycle that fails while the fiber is open postpones its messages, since its
-//     prompt may be too long until the summary is stored. So the failure counts as no attempt. The charges bound the life of a fiber, and
-//     maxAwaited the lives of several fibers that end without a summary: see awaitSummary.
+//     prompt may be too long until the summary is stored. So the failure counts as no attempt. The charges bound the duration of a fiber, and
+//     maxAwaited bounds the duration of several fibers that end without a summary: see awaitSummary.
 
 // summaryKeep is the retention period of the recorded answers of the summarising model. Only the fiber needs them.
 const summaryKeep = 24 * time.Hour

@@ -7,7 +7,7 @@
 // which text a caller gets ([Kind].Unknown). The ledger uses only the public API of package dohost, so it works in any object: a
 // plain one, an agent, or a chat.
 //
-// # The life of an operation
+// # The states of an operation
 //
 //	Do ─▶ row Running, durable ─▶ call ─▶ result ───────────────▶ Completed: Do returns the stored result until the row expires
 //	                               │└──▶ error with NoEffect ───▶ Failed: the next Do calls again

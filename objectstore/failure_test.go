@@ -349,7 +349,7 @@ func dyingDisk(t *testing.T, env string) {
 		l.reported = func(n int64) { fmt.Fprintf(out, "acked %d %d\n", i, n) }
 	}
 	if err := crashWorkload(t, d, fs, ledgers); err != nil {
-		fmt.Fprintln(out, "the store failed, and the process lives:", err)
+		fmt.Fprintln(out, "the store failed, and the process runs:", err)
 	}
 }
 

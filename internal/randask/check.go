@@ -15,11 +15,11 @@ const slack = 6 * time.Second
 
 // check compares the history of all objects with the model.
 func (h *history) check() {
-	for _, l := range h.lives {
+	for _, msg := range h.messages {
 		h.w.Compared()
-		h.checkEnd(l)
-		if len(l.first.Path) > 0 || strings.HasPrefix(l.first.ID, "ask_") {
-			h.checkQuestion(l)
+		h.checkEnd(msg)
+		if len(msg.first.Path) > 0 || strings.HasPrefix(msg.first.ID, "ask_") {
+			h.checkQuestion(msg)
 		}
 	}
 	for object, list := range h.replies {
@@ -65,52 +65,52 @@ func nameOfReply(r *inbox.Message) string {
 }
 
 // checkEnd checks that a message has exactly one end: it was deleted, it has expired, its agent has responded, or it is parked.
-func (h *history) checkEnd(l *life) {
-	m := &l.last
-	row, parked := h.parked[l.object+"/"+m.ID]
-	reply := h.replyTo(l.object, m)
+func (h *history) checkEnd(msg *messageHistory) {
+	m := &msg.last
+	row, parked := h.parked[msg.object+"/"+m.ID]
+	reply := h.replyTo(msg.object, m)
 	switch {
-	case !l.deleted.IsZero() || m.To == "ghost":
+	case !msg.deleted.IsZero() || m.To == "ghost":
 		return
 	case waits(m) && !parked:
-		h.w.Faultf("at rest of %s the message %s is not answered", l.object, text(m))
+		h.w.Faultf("at rest of %s the message %s is not answered", msg.object, text(m))
 	case waits(m) && row.Attempt < attemptsOf(m.To):
-		h.w.Faultf("%s of %s is parked after %d attempts", text(m), l.object, row.Attempt)
+		h.w.Faultf("%s of %s is parked after %d attempts", text(m), msg.object, row.Attempt)
 	case waits(m):
 		return
 	case m.Expired:
 		if m.Deadline.IsZero() || m.Processed.Before(m.Deadline) {
-			h.w.Faultf("%s of %s has expired before its deadline", text(m), l.object)
+			h.w.Faultf("%s of %s has expired before its deadline", text(m), msg.object)
 		}
 		if m.Request == "" || reply != nil && !reply.Created.After(m.Processed) {
-			h.w.Faultf("%s of %s has expired, although it has the reply %s", text(m), l.object, optional(reply))
+			h.w.Faultf("%s of %s has expired, although it has the reply %s", text(m), msg.object, optional(reply))
 		}
 		return
 	case m.Request != "" && reply == nil:
-		h.w.Faultf("%s of %s is processed, and has no reply", text(m), l.object)
+		h.w.Faultf("%s of %s is processed, and has no reply", text(m), msg.object)
 		return
 	case m.Request != "" && !reply.Created.Equal(m.Processed):
 		if reply.Created.After(m.Processed) {
-			h.w.Faultf("%s of %s is processed before its reply %s", text(m), l.object, text(reply))
+			h.w.Faultf("%s of %s is processed before its reply %s", text(m), msg.object, text(reply))
 		}
 		return
 	}
-	batch, n := h.batch(l, m.Processed), 0
-	for _, r := range h.replies[l.object] {
+	batch, n := h.batch(msg, m.Processed), 0
+	for _, r := range h.replies[msg.object] {
 		if r.From == m.To && r.Created.Equal(m.Processed) && r.InReplyTo == m.Request {
 			n++
-			h.checkBatch(l.object, batch, r)
+			h.checkBatch(msg.object, batch, r)
 		}
 	}
 	if n != 1 {
-		h.w.Faultf("%s of %s has %d replies", text(m), l.object, n)
+		h.w.Faultf("%s of %s has %d replies", text(m), msg.object, n)
 	}
 }
 
 // batch returns the messages that were processed together with one.
-func (h *history) batch(l *life, at time.Time) (list []*inbox.Message) {
-	for _, other := range h.lives {
-		if m := &other.last; other.object == l.object && m.To == l.last.To && m.Request == l.last.Request && m.Processed.Equal(at) {
+func (h *history) batch(msg *messageHistory, at time.Time) (list []*inbox.Message) {
+	for _, other := range h.messages {
+		if m := &other.last; other.object == msg.object && m.To == msg.last.To && m.Request == msg.last.Request && m.Processed.Equal(at) {
 			list = append(list, m)
 		}
 	}
@@ -180,9 +180,9 @@ func (h *history) checkReply(object string, r *inbox.Message) {
 			n++
 		}
 	}
-	asked := slices.ContainsFunc(h.lives, func(l *life) bool {
-		m := &l.last
-		return l.object == object && m.Request == r.InReplyTo && m.To == r.From && m.From == r.To && m.Processed.Equal(r.Created) && !m.Expired
+	asked := slices.ContainsFunc(h.messages, func(msg *messageHistory) bool {
+		m := &msg.last
+		return msg.object == object && m.Request == r.InReplyTo && m.To == r.From && m.From == r.To && m.Processed.Equal(r.Created) && !m.Expired
 	})
 	if n != 1 || !asked {
 		h.w.Faultf("the reply %s of %s is one of %d, and its request is there: %t", text(r), object, n, asked)
@@ -190,14 +190,14 @@ func (h *history) checkReply(object string, r *inbox.Message) {
 }
 
 // checkQuestion compares a message of an agent tool with the model.
-func (h *history) checkQuestion(l *life) {
-	m, q := &l.first, h.w.questions[nameOf(&l.first)]
+func (h *history) checkQuestion(msg *messageHistory) {
+	m, q := &msg.first, h.w.questions[nameOf(&msg.first)]
 	if q == nil || q.by == nil || encode(q.task) != m.Content {
-		h.w.Faultf("%s asks %s in %s", m.From, text(m), l.object)
+		h.w.Faultf("%s asks %s in %s", m.From, text(m), msg.object)
 		return
 	}
-	if q.object != l.object || q.agent != m.To || q.by.agent != m.From || m.Role != chat.RoleUser || m.Request != m.ID || !slices.Equal(m.Path, q.path()) {
-		h.w.Faultf("the question %s in %s has the path %v, want %s of %s to %s of %s by %v", text(m), l.object, m.Path, q.by.agent, q.by.object, q.agent, q.object, q.path())
+	if q.object != msg.object || q.agent != m.To || q.by.agent != m.From || m.Role != chat.RoleUser || m.Request != m.ID || !slices.Equal(m.Path, q.path()) {
+		h.w.Faultf("the question %s in %s has the path %v, want %s of %s to %s of %s by %v", text(m), msg.object, m.Path, q.by.agent, q.by.object, q.agent, q.object, q.path())
 	}
 	if begin, _ := q.refused(); begin != "" {
 		h.w.Faultf("the question %s is asked, want %s", text(m), begin)
@@ -234,17 +234,17 @@ func (h *history) checkIDs(q *question) {
 	if q.by == nil {
 		return
 	}
-	ids, own, lives := map[string]bool{}, 0, 0
-	for _, l := range h.lives {
-		switch nameOf(&l.first) {
+	ids, own, ofCaller := map[string]bool{}, 0, 0
+	for _, msg := range h.messages {
+		switch nameOf(&msg.first) {
 		case q.Name:
 			own++
-			ids[l.object+"/"+l.first.ID] = true
+			ids[msg.object+"/"+msg.first.ID] = true
 		case q.by.Name:
-			lives++
+			ofCaller++
 		}
 	}
-	if most := q.number * max(lives, 1); len(ids) > most {
+	if most := q.number * max(ofCaller, 1); len(ids) > most {
 		h.w.Faultf("the question %s of %s in %s has the ids %v, want at most %d", q.Name, q.by.agent, q.by.object, ids, most)
 	}
 	if len(h.w.positions[q.Name]) > max(own, 1) {
@@ -266,30 +266,30 @@ func (h *history) checkResult(s sight) {
 		return
 	}
 	var why []string
-	for _, l := range h.lives {
-		if l.object != q.object || nameOf(&l.first) != q.Name {
+	for _, msg := range h.messages {
+		if msg.object != q.object || nameOf(&msg.first) != q.Name {
 			continue
 		}
-		wrong := h.wrong(q, l, s)
+		wrong := h.wrong(q, msg, s)
 		if wrong == "" {
 			return
 		}
-		why = append(why, fmt.Sprintf("%s: %s", text(&l.last), wrong))
+		why = append(why, fmt.Sprintf("%s: %s", text(&msg.last), wrong))
 	}
 	h.w.Faultf("the call %s of task %s has at %s the result %q, and there are %d messages: %s", s.Name, s.by, clock(s.at), s.Text, len(why), strings.Join(why, "; "))
 }
 
 // wrong returns why a result cannot be that of a message; empty if it can.
-func (h *history) wrong(q *question, l *life, s sight) string {
-	m := &l.first
-	reply := h.replyTo(l.object, m)
-	if reply != nil && (reply.Created.Before(m.Created) || !l.deleted.IsZero() && l.last.Processed.IsZero()) {
+func (h *history) wrong(q *question, msg *messageHistory, s sight) string {
+	m := &msg.first
+	reply := h.replyTo(msg.object, m)
+	if reply != nil && (reply.Created.Before(m.Created) || !msg.deleted.IsZero() && msg.last.Processed.IsZero()) {
 		reply = nil // to another message with the same id
 	}
 	first, last := h.ends(q, m)
 	inTime := reply != nil && (last.IsZero() || reply.Created.Before(last))
 	surely := func(at time.Time) bool { return !at.IsZero() && (first.IsZero() || at.Add(slack).Before(first)) }
-	parked, isParked := h.parked[l.object+"/"+m.ID]
+	parked, isParked := h.parked[msg.object+"/"+m.ID]
 	switch late := fmt.Sprintf("the agent %v did not answer within %v; its request %s may", q.address(), tools[q.agent].timeout, m.ID); {
 	case strings.HasPrefix(s.Text, late):
 		switch {
@@ -297,13 +297,13 @@ func (h *history) wrong(q *question, l *life, s sight) string {
 			return "the time limit is not over"
 		case reply != nil && surely(reply.Created):
 			return "there is a reply in time"
-		case surely(l.deleted):
+		case surely(msg.deleted):
 			return "it was deleted before"
 		case isParked && surely(parked.since):
 			return "it is parked since " + clock(parked.since)
 		}
 	case strings.HasPrefix(s.Text, fmt.Sprintf("the agent %v has not answered the request %s: %v", q.address(), m.ID, inbox.ErrNoReply)):
-		if l.deleted.IsZero() && !isParked && !h.w.retried[l.object] && q.agent != "ghost" && !(q.agent == "envoy" && l.last.Expired) {
+		if msg.deleted.IsZero() && !isParked && !h.w.retried[msg.object] && q.agent != "ghost" && !(q.agent == "envoy" && msg.last.Expired) {
 			return "it was neither deleted nor parked"
 		}
 	case !inTime:

@@ -14,14 +14,14 @@ import (
 
 // history has the changes of the letters of all objects, which are committed.
 type history struct {
-	w       *Observer
-	lives   []*life                     // of messages to agents
-	replies map[string][]*inbox.Message // by object
-	parked  map[string]parkedRow
+	w        *Observer
+	messages []*messageHistory           // to agents
+	replies  map[string][]*inbox.Message // by object
+	parked   map[string]parkedRow
 }
 
-// life is a message from its insertion to its deletion, or to the end of the run.
-type life struct {
+// messageHistory is a message from its insertion to its deletion, or to the end of the run.
+type messageHistory struct {
 	object  string
 	first   inbox.Message // as it was inserted
 	last    inbox.Message // as it was then
@@ -84,18 +84,20 @@ func (h *history) add(object string, c dohost.Change) error {
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(h.lives, func(l *life) bool { return l.object == object && l.first.ID == c.Key && l.deleted.IsZero() })
+	i := slices.IndexFunc(h.messages, func(msg *messageHistory) bool {
+		return msg.object == object && msg.first.ID == c.Key && msg.deleted.IsZero()
+	})
 	switch {
 	case c.Op == dohost.OpDelete && i >= 0:
-		h.lives[i].deleted = c.At
+		h.messages[i].deleted = c.At
 	case !ok:
 		return fmt.Errorf("the change %+v of %s has no letter", c, object)
 	case m.Role == chat.RoleAssistant && c.Op == dohost.OpInsert:
 		h.replies[object] = append(h.replies[object], &m)
 	case c.Op == dohost.OpInsert:
-		h.lives = append(h.lives, &life{object: object, first: m, last: m})
+		h.messages = append(h.messages, &messageHistory{object: object, first: m, last: m})
 	case i >= 0:
-		h.lives[i].last = m
+		h.messages[i].last = m
 	default:
 		return fmt.Errorf("%s is changed in %s", text(&m), object)
 	}

@@ -55,14 +55,14 @@ func (h *history) stepAnswered(q *question) (at time.Time, ok bool) {
 
 // onlyReply returns the response to the only message of a task in an object.
 func (h *history) onlyReply(object, task string) (r *inbox.Message) {
-	for _, l := range h.lives {
-		if l.object != object || nameOf(&l.first) != task {
+	for _, msg := range h.messages {
+		if msg.object != object || nameOf(&msg.first) != task {
 			continue
 		}
-		if r != nil || !l.deleted.IsZero() {
+		if r != nil || !msg.deleted.IsZero() {
 			return nil
 		}
-		if r = h.replyTo(object, &l.last); r == nil {
+		if r = h.replyTo(object, &msg.last); r == nil {
 			return nil
 		}
 	}

@@ -59,7 +59,7 @@ func (v *keepAliveRecord) onFenced(e dohost.Ended) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if e.Why.Reason == "idle" && v.holds > 0 {
-		v.faults = append(v.faults, fmt.Errorf("life %d was idle, and %d keep it alive", v.incarnations, v.holds))
+		v.faults = append(v.faults, fmt.Errorf("incarnation %d was evicted as idle, although %d holds keep it alive", v.incarnations, v.holds))
 	}
 }
 
@@ -90,7 +90,7 @@ func (l *keptAliveAgent) checkAlarm(ctx context.Context) error {
 	at, set, err := l.Object().GetAlarm(ctx)
 	by := time.Now().Add(heartbeat + time.Millisecond) // alarms are rounded to milliseconds
 	if err == nil && l.record.held() > 0 && (!set || at.After(by)) {
-		err = fmt.Errorf("life %d is kept alive, and the alarm is set (%t) for %v, not by %v", l.incarnation, set, at, by)
+		err = fmt.Errorf("incarnation %d is kept alive, but its alarm (set: %t) is due at %v: want at most %v", l.incarnation, set, at, by)
 	}
 	return err
 }
@@ -174,7 +174,7 @@ func (v *keepAliveRecord) awaitState(h *dohosttest.Host) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("life %d is kept alive by %d, and that is not so", v.incarnations, v.held())
+	return fmt.Errorf("incarnation %d has %d holds: want it in memory if it has some, and only then", v.incarnations, v.held())
 }
 
 // runKeptAlive adds and releases two holds, and then starts work that no call waits for.

@@ -122,7 +122,7 @@ func (m *noWaitRun) check(ctx context.Context, h *dohosttest.Host) error {
 		}
 		for later := k + 1; later <= len(noWaitWrites); later++ {
 			if r.Hint[later] == acked {
-				wrong("hint %d is lost, and %d of the same life is there", k, later)
+				wrong("hint %d is lost, and %d of the same incarnation is there", k, later)
 			}
 		}
 	}
@@ -134,7 +134,7 @@ func newNoWait() dohosttest.Scenario {
 	m := new(noWaitRun)
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(noWaitObjects, func(_ context.Context, st *dohost.State) (*noWaitObject, error) {
-			return &noWaitObject{st, m.count("life")}, nil
+			return &noWaitObject{st, m.count("incarnation")}, nil
 		}, nil)},
 		Options: dohost.Options{Listener: m.listener()},
 		Places:  objectPlaces,

@@ -154,7 +154,7 @@ func newQueue() dohosttest.Scenario {
 			err = errors.Join(err, w.err(), checkRefused(w),
 				differ("the queue", got, map[string]int{"came/": clientCount, "entered/": clientCount, "joined/": clientCount, "total": clientCount}))
 			if n, incarnations := w.countOf("constructed"), w.endings(queues.Get(h, "a").ID())+1; n > incarnations {
-				err = errors.Join(err, fmt.Errorf("%d constructors in %d lives", n, incarnations))
+				err = errors.Join(err, fmt.Errorf("%d constructors in %d incarnations", n, incarnations))
 			}
 			return err
 		},
