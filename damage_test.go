@@ -188,9 +188,9 @@ func TestReadOfADamagedBlockDoesNotWaitForTheListener(t *testing.T) {
 	}
 }
 
-// TestBootAlarmsSurviveADamagedIndexBlock flips one bit in the first block of the alarm index. The
+// TestStartAlarmsSurviveADamagedIndexBlock flips one bit in the first block of the alarm index. The
 // block has the only entry of the first class, which is also in the start index.
-func TestBootAlarmsSurviveADamagedIndexBlock(t *testing.T) {
+func TestStartAlarmsSurviveADamagedIndexBlock(t *testing.T) {
 	const alarms = 100
 	const one, many dohost.Namespace[alarmObject] = "one-chime", "two-chimes"
 	ran := make(chan dohost.ID, 2*alarms)

@@ -126,7 +126,7 @@ func TestSuspectsRunLastAndOneAtATime(t *testing.T) {
 				x.setOf(class, fmt.Sprint("suspect", i), time.Now().Add(-time.Hour), lost)
 				x.setOf(class, fmt.Sprint("good", i), time.Now().Add(-time.Minute), nil)
 			}
-			x.setOf("c0", "good at boot", time.Now().Add(time.Hour), func(s *objectstore.Slot) { s.AtStart = true })
+			x.setOf("c0", "good at the start", time.Now().Add(time.Hour), func(s *objectstore.Slot) { s.AtStart = true })
 			var mu sync.Mutex // guards out and most
 			out, most := 0, 0
 			x.onDeliver = func(a objectstore.Alarm) {

@@ -12,20 +12,20 @@ import (
 // TestDeliveryThatWaitsFreesItsPlace lets deliveries wait, up to their own bound, and ends all of them: then as many
 // deliveries as before may be out.
 func TestDeliveryThatWaitsFreesItsPlace(t *testing.T) {
-	for _, atBoot := range []bool{false, true} {
-		t.Run(fmt.Sprint("at boot ", atBoot), func(t *testing.T) {
+	for _, atStart := range []bool{false, true} {
+		t.Run(fmt.Sprint("at the start ", atStart), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const rooms = 4
 				x := newIndex()
 				for i := range 200 {
 					due := time.Now().Add(-time.Minute)
-					if atBoot {
+					if atStart {
 						due = time.Now().Add(100 * time.Hour)
 					}
-					x.set(fmt.Sprintf("n%03d", i), due, func(s *objectstore.Slot) { s.AtStart = atBoot })
+					x.set(fmt.Sprintf("n%03d", i), due, func(s *objectstore.Slot) { s.AtStart = atStart })
 				}
 				c := Config{Concurrency: rooms}
-				if atBoot {
+				if atStart {
 					c = Config{Group: rooms}
 				}
 				s := x.start(c)

@@ -269,26 +269,26 @@ func TestDeliveryCutOffIsNotCountedAsFailure(t *testing.T) {
 }
 
 // A start alarm that is changed while it waits must not stop the start pass.
-func TestBootPassContinuesAfterAlarmChange(t *testing.T) {
+func TestStartPassContinuesAfterAlarmChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newIndex()
 		start := time.Now()
-		boot := func(s *objectstore.Slot) { s.AtStart = true }
+		atStart := func(s *objectstore.Slot) { s.AtStart = true }
 		x.set("due1", start.Add(-time.Minute), nil)
 		x.set("due2", start.Add(-time.Minute), nil)
 		for _, n := range []string{"k1", "k2", "k3", "k4", "k5"} {
-			x.set(n, start.Add(30*time.Hour), boot)
+			x.set(n, start.Add(30*time.Hour), atStart)
 		}
 		s := x.start(Config{Concurrency: 2, Group: 2})
 		x.onDeliver = func(a objectstore.Alarm) { go func() { time.Sleep(time.Second); x.done(a, false) }() }
 		s.Start()
 		time.Sleep(500 * time.Millisecond)
-		x.set("k1", time.Now().Add(20*time.Hour), boot) // an event re-arms it while it waits
+		x.set("k1", time.Now().Add(20*time.Hour), atStart) // an event re-arms it while it waits
 		time.Sleep(10 * time.Hour)
 		synctest.Wait()
 		for _, n := range []string{"k2", "k3", "k4", "k5"} {
 			if !slices.Contains(x.names(), n) {
-				t.Errorf("%s was not delivered at boot; delivered: %v", n, x.names())
+				t.Errorf("%s was not delivered at the start; delivered: %v", n, x.names())
 			}
 		}
 		s.Stop()
@@ -330,17 +330,17 @@ func TestDeliveryCutOffIsRetriedAfterClockSetBack(t *testing.T) {
 }
 
 // An alarm that is set while the start pass runs is not one that the host found.
-func TestBootPassSkipsNewAlarms(t *testing.T) {
+func TestStartPassSkipsNewAlarms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newIndex()
-		boot := func(s *objectstore.Slot) { s.AtStart = true }
-		x.set("a1", time.Now().Add(time.Hour), boot)
-		x.set("a2", time.Now().Add(time.Hour), boot)
+		atStart := func(s *objectstore.Slot) { s.AtStart = true }
+		x.set("a1", time.Now().Add(time.Hour), atStart)
+		x.set("a2", time.Now().Add(time.Hour), atStart)
 		s := x.start(Config{Group: 2})
 		x.onDeliver = func(a objectstore.Alarm) { go func() { time.Sleep(time.Second); x.done(a, false) }() }
 		s.Start()
 		time.Sleep(500 * time.Millisecond)
-		x.set("new", time.Now().Add(30*time.Minute), boot)
+		x.set("new", time.Now().Add(30*time.Minute), atStart)
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		if slices.Contains(x.names(), "new") {

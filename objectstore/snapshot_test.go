@@ -143,7 +143,7 @@ func TestSnapshotListsClassesAndObjects(t *testing.T) {
 	}
 }
 
-func TestBootAlarmsAreReadInPages(t *testing.T) {
+func TestStartAlarmsAreReadInPages(t *testing.T) {
 	s := open(t, NewMemFS(), Options{})
 	for i := range 5 {
 		o := s.live("c", fmt.Sprint(i))

@@ -646,9 +646,9 @@ func TestAlarmThatEndsEachProcessIsParkedAndOthersRun(t *testing.T) {
 				fs = fs.Crash(0, 1) // dies before they are due
 				h.Close()
 				time.Sleep(time.Hour)
-				boots := 0
-				for ended := false; !ended; boots++ {
-					if boots > 3*alarm.MaxRuns {
+				starts := 0
+				for ended := false; !ended; starts++ {
+					if starts > 3*alarm.MaxRuns {
 						t.Fatal("the poison does not end")
 					}
 					died = make(chan struct{})
@@ -659,7 +659,7 @@ func TestAlarmThatEndsEachProcessIsParkedAndOthersRun(t *testing.T) {
 					}
 					select {
 					case <-died:
-						fs = fs.Crash(0, uint64(boots))
+						fs = fs.Crash(0, uint64(starts))
 					case <-time.After(time.Hour):
 						ended = true
 					}
