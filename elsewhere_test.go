@@ -17,17 +17,20 @@ import (
 
 // divided is an object that calls other objects of its class and has an alarm.
 type divided struct {
-	st   *dohost.State
-	rang chan<- string
+	st        *dohost.State
+	delivered chan<- string
 }
 
 const dividedObjects dohost.Namespace[divided] = "divided"
 
-func dividedClass(rang chan<- string) dohost.Class {
+func dividedClass(delivered chan<- string) dohost.Class {
 	return dohost.Bind(dividedObjects,
-		func(_ context.Context, st *dohost.State) (*divided, error) { return &divided{st, rang}, nil },
+		func(_ context.Context, st *dohost.State) (*divided, error) { return &divided{st, delivered}, nil },
 		&dohost.Handlers[divided]{
-			OnAlarm: func(d *divided, _ context.Context, _ dohost.AlarmInfo) error { d.rang <- d.st.ID().Name; return nil },
+			OnAlarm: func(d *divided, _ context.Context, _ dohost.AlarmInfo) error {
+				d.delivered <- d.st.ID().Name
+				return nil
+			},
 			OnHTTP: func(d *divided, w http.ResponseWriter, r *http.Request) {
 				if err := d.st.Delegate(w, r, dividedObjects.Get(d.st, r.URL.Path[1:]).ID()); err != nil {
 					panic(err)
@@ -118,14 +121,14 @@ func TestHostWakesNoObjectOfAnotherHost(t *testing.T) {
 // limit.
 func TestAlarmOfAnObjectOfAnotherHostStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		dir, rang, reports := t.TempDir(), make(chan string, 1), atomic.Int64{}
+		dir, delivered, reports := t.TempDir(), make(chan string, 1), atomic.Int64{}
 		refused := func(a dohost.AlarmRun) {
 			if errors.Is(a.Err, errkind.ErrElsewhere) {
 				reports.Add(1)
 			}
 		}
 		open := func(holds func(dohost.ID) bool) *dohost.Host {
-			h, err := dohost.Open(dir, &dohost.Options{Holds: holds, Listener: dohost.Listener{AlarmEnded: refused}}, dividedClass(rang))
+			h, err := dohost.Open(dir, &dohost.Options{Holds: holds, Listener: dohost.Listener{AlarmEnded: refused}}, dividedClass(delivered))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -139,13 +142,13 @@ func TestAlarmOfAnObjectOfAnotherHostStays(t *testing.T) {
 		h = open(onlyHere)
 		time.Sleep(time.Hour)
 		h.Close()
-		if len(rang) != 0 || reports.Load() != 1 {
-			t.Errorf("the alarm was delivered %d times, and reported %d times", len(rang), reports.Load())
+		if len(delivered) != 0 || reports.Load() != 1 {
+			t.Errorf("the alarm was delivered %d times, and reported %d times", len(delivered), reports.Load())
 		}
 		h = open(nil)
 		time.Sleep(time.Second)
 		h.Close()
-		if len(rang) != 1 {
+		if len(delivered) != 1 {
 			t.Error("the alarm is lost")
 		}
 	})

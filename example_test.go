@@ -107,9 +107,9 @@ type notebook struct {
 
 const notebooks dohost.Namespace[notebook] = "notebook"
 
-func notebookClass(rang chan int) dohost.Class {
+func notebookClass(attempts chan int) dohost.Class {
 	return dohost.Bind(notebooks, func(_ context.Context, st *dohost.State) (*notebook, error) {
-		return &notebook{st, rang}, nil
+		return &notebook{st, attempts}, nil
 	}, &dohost.Handlers[notebook]{OnAlarm: (*notebook).onAlarm})
 }
 
@@ -193,15 +193,15 @@ func ExampleTransaction() {
 
 // An alarm fires without a request.
 func ExampleHandlers_onAlarm() {
-	rang := make(chan int, 1) // the handler may run before the eviction, and again after it
+	attempts := make(chan int, 1) // the handler may run before the eviction, and again after it
 	withHost(func(ctx context.Context, h *dohost.Host) {
 		err := notebooks.Get(h, "home").Do(ctx, func(ctx context.Context, n *notebook) error {
 			return n.state.SetAlarm(ctx, time.Now().Add(10*time.Millisecond))
 		})
 		fmt.Println(err)
 		h.Evict(notebooks.Get(h, "home").ID(), dohost.EndFence)
-		fmt.Println("failed before:", <-rang)
-	}, notebookClass(rang))
+		fmt.Println("failed before:", <-attempts)
+	}, notebookClass(attempts))
 	// Output:
 	// <nil>
 	// failed before: 0

@@ -10,34 +10,34 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-type ringing struct{ st *dohost.State }
+type alarmed struct{ st *dohost.State }
 
-const ringings dohost.Namespace[ringing] = "ringing"
+const alarmedObjects dohost.Namespace[alarmed] = "alarmed"
 
-func (r *ringing) ring(ctx context.Context, at time.Time) error { return r.st.SetAlarm(ctx, at) }
+func (a *alarmed) setAlarm(ctx context.Context, at time.Time) error { return a.st.SetAlarm(ctx, at) }
 
-func (r *ringing) heard(ctx context.Context, n int) (int, error) {
-	if err := dohost.Add(ctx, r.st.Storage(), "n", n); err != nil {
+func (a *alarmed) count(ctx context.Context, n int) (int, error) {
+	if err := dohost.Add(ctx, a.st.Storage(), "n", n); err != nil {
 		return 0, err
 	}
-	n, _, err := dohost.Get[int](ctx, r.st.Storage(), "n")
+	n, _, err := dohost.Get[int](ctx, a.st.Storage(), "n")
 	return n, err
 }
 
 // TestAlarmThatIsDueAtOpenCallsObjects opens a host on objects with due alarms. Their handlers call another object, which may be before Open
 // returns. The race detector finds a host that is not complete then.
 func TestAlarmThatIsDueAtOpenCallsObjects(t *testing.T) {
-	class := dohost.Bind(ringings, func(_ context.Context, st *dohost.State) (*ringing, error) { return &ringing{st}, nil }, &dohost.Handlers[ringing]{
-		OnAlarm: func(r *ringing, ctx context.Context, _ dohost.AlarmInfo) error {
-			_, err := dohost.Invoke[int](ctx, ringings.Get(r.st, "ear"), "heard", 1, nil)
+	class := dohost.Bind(alarmedObjects, func(_ context.Context, st *dohost.State) (*alarmed, error) { return &alarmed{st}, nil }, &dohost.Handlers[alarmed]{
+		OnAlarm: func(a *alarmed, ctx context.Context, _ dohost.AlarmInfo) error {
+			_, err := dohost.Invoke[int](ctx, alarmedObjects.Get(a.st, "counter"), "count", 1, nil)
 			return err
 		},
-	}, dohost.Expose("heard", (*ringing).heard))
+	}, dohost.Expose("count", (*alarmed).count))
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		h := openOn(t, fs, nil, class)
 		for _, name := range []string{"a", "b", "c"} {
-			if err := dohost.CallNoResult(t.Context(), ringings.Get(h, name), (*ringing).ring, time.Now().Add(time.Minute)); err != nil {
+			if err := dohost.CallNoResult(t.Context(), alarmedObjects.Get(h, name), (*alarmed).setAlarm, time.Now().Add(time.Minute)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -47,7 +47,7 @@ func TestAlarmThatIsDueAtOpenCallsObjects(t *testing.T) {
 		time.Sleep(time.Hour)
 		h = openOn(t, fs, nil, class)
 		time.Sleep(time.Minute)
-		if n, err := dohost.Invoke[int](t.Context(), ringings.Get(h, "ear"), "heard", 0, nil); err != nil || n != 3 {
+		if n, err := dohost.Invoke[int](t.Context(), alarmedObjects.Get(h, "counter"), "count", 0, nil); err != nil || n != 3 {
 			t.Errorf("%d alarms have called the object, %v", n, err)
 		}
 	})

@@ -410,10 +410,10 @@ func TestAlarmDoesNotSpinWithoutSpaceOrTasks(t *testing.T) {
 
 // Rows that wait are not read before they are due, even if they are large.
 func TestAlarmDoesNotSpinForLargeCheckpoints(t *testing.T) {
-	rings := 0
+	deliveries := 0
 	w := &fiberTest{hook: func(*fiberAgent, context.Context, *agent.InterruptedRun) error { return errTest }}
 	o := &dohosttest.Options{Classes: []dohost.Class{w.class(nil)}, Options: dohost.Options{
-		Listener: dohost.Listener{AlarmEnded: func(runtime.Alarm) { rings++ }},
+		Listener: dohost.Listener{AlarmEnded: func(runtime.Alarm) { deliveries++ }},
 	}}
 	dohosttest.Run(t, o, func(t *testing.T, h *dohosttest.Host) {
 		for range 4 {
@@ -429,9 +429,9 @@ func TestAlarmDoesNotSpinForLargeCheckpoints(t *testing.T) {
 		evict(h)
 		do(t, h, nothing)           // the hooks fail for the first time
 		h.Advance(40 * time.Second) // and for the second
-		rings = 0
+		deliveries = 0
 		h.Advance(45 * time.Second) // the third is after a minute
-		wantEqual(t, "deliveries of the alarm", rings, 1)
+		wantEqual(t, "deliveries of the alarm", deliveries, 1)
 	})
 }
 

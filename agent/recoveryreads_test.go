@@ -70,11 +70,11 @@ func fillStore(ctx context.Context, w *fiberAgent) error {
 // expire, and with each alarm for the first open fiber, unless the incarnation has just taken one up.
 func TestFiberRecoveryReadsAreBounded(t *testing.T) {
 	for _, c := range []struct {
-		name  string
-		begin func(ctx context.Context, w *fiberAgent) error
-		rings bool // the alarm is delivered; else the object is called
-		large bool
-		want  int64
+		name      string
+		begin     func(ctx context.Context, w *fiberAgent) error
+		delivered bool // the alarm is delivered; else the object is called
+		large     bool
+		want      int64
 	}{
 		{"started, called", startLong, false, false, 0},
 		{"started, by alarm", startLong, true, false, 1},
@@ -97,7 +97,7 @@ func TestFiberRecoveryReadsAreBounded(t *testing.T) {
 				begin(h, c.begin)
 				before := reads.Walks.Load()
 				evict(h)
-				if c.rings {
+				if c.delivered {
 					h.Advance(30 * time.Second)
 				} else {
 					do(t, h, nothing)
@@ -113,9 +113,9 @@ func TestFiberRecoveryReadsAreBounded(t *testing.T) {
 // TestKeepAliveHeartbeatOpensNoIterators is about an agent that is kept alive and has no other work.
 func TestKeepAliveHeartbeatOpensNoIterators(t *testing.T) {
 	var reads objectstore.Reads
-	rings := 0
+	deliveries := 0
 	o := &dohosttest.Options{Classes: []dohost.Class{longFiberTest().class(nil)}, Options: dohost.Options{
-		Listener: dohost.Listener{AlarmEnded: func(runtime.Alarm) { rings++ }},
+		Listener: dohost.Listener{AlarmEnded: func(runtime.Alarm) { deliveries++ }},
 	}}
 	kernel.Tune(&o.Options, func(ro *runtime.Options) { ro.Store.Reads = &reads })
 	dohosttest.Run(t, o, func(t *testing.T, h *dohosttest.Host) {
@@ -126,7 +126,7 @@ func TestKeepAliveHeartbeatOpensNoIterators(t *testing.T) {
 		h.Advance(31 * time.Second) // the first heartbeat finds no rows
 		before := reads.Walks.Load()
 		h.Advance(time.Minute)
-		wantEqual(t, "deliveries of the alarm", rings, 3)
+		wantEqual(t, "deliveries of the alarm", deliveries, 3)
 		wantEqual(t, "iterators", reads.Walks.Load()-before, 0)
 	})
 }

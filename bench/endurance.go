@@ -49,7 +49,7 @@ func endurance(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	b.progress("reading the objects")
-	rung, err := e.verify(ctx)
+	delivered, err := e.verify(ctx)
 	if err != nil {
 		return fmt.Errorf("no figure: %w", err)
 	}
@@ -58,19 +58,19 @@ func endurance(ctx context.Context, b *bench) (err error) {
 	b.add(Row{
 		ID: "E1", What: what, Unit: rateUnit, Target: Target{Text: "nothing lost or doubled"},
 		Sides: []Figure{{
-			Side: ours, Value: rate, Rounds: []float64{rate}, Checked: e.ops.Load() + rung,
+			Side: ours, Value: rate, Rounds: []float64{rate}, Checked: e.ops.Load() + delivered,
 			P50: time.Duration(e.hist.ValueAtQuantile(50)), P99: time.Duration(e.hist.ValueAtQuantile(99)),
 		}},
 		Notes: []string{
 			fmt.Sprintf("%d callers of %d objects: adds, appends, rows of a collection with an index, reads, "+
 				"and DeleteAll at %d rows", enduranceCallers, e.n, maxRows),
 			fmt.Sprintf("%d evictions, at any place; %d calls with an unknown outcome, after which the object was read; "+
-				"%d alarms", e.ended.Load(), e.unknown, rung),
+				"%d alarms", e.ended.Load(), e.unknown, delivered),
 			"memtable 1 MiB, block cache 8 MiB",
 		},
 	})
 	row := growthRow(gs)
-	row.ID, row.Sides[0].Checked = "E1a", e.ops.Load()+rung
+	row.ID, row.Sides[0].Checked = "E1a", e.ops.Load()+delivered
 	b.add(row)
 	b.result.Curves = append(b.result.Curves, curves("E1", what, gs)...)
 	return nil
@@ -156,8 +156,8 @@ func (e *enduranceRun) rateGauge() *gauge {
 	}}
 }
 
-// verify opens the store again, without chaos, and returns the number of alarms in it.
-func (e *enduranceRun) verify(ctx context.Context) (rung int64, err error) {
+// verify opens the store again, without chaos, and returns the number of deliveries that its objects have counted.
+func (e *enduranceRun) verify(ctx context.Context) (delivered int64, err error) {
 	e.options.Chaos = dohost.Chaos{}
 	h, err := e.open()
 	if err != nil {
@@ -173,12 +173,12 @@ func (e *enduranceRun) verify(ctx context.Context) (rung int64, err error) {
 		if err := e.check(i, got); err != nil {
 			return 0, fmt.Errorf("%v: %w", s.ID(), err)
 		}
-		rung += int64(got.Rings)
+		delivered += int64(got.Deliveries)
 	}
 	if wrong := e.alarms.wrong.Load(); wrong != nil {
 		return 0, errors.New(*wrong)
 	}
-	return rung, nil
+	return delivered, nil
 }
 
 // check returns an error unless an object has the contents of its last answer, and all alarms that the alarm record
@@ -187,11 +187,11 @@ func (e *enduranceRun) check(i int, got objectContents) error {
 	if want := e.want[i].callerOwned(); got.callerOwned() != want {
 		return fmt.Errorf("it holds %+v, want %+v", got.callerOwned(), want)
 	}
-	r := e.alarms.rings[name(i)]
+	r := e.alarms.deliveries[name(i)]
 	least := r.durable.Load()
 	most := least + r.unknown.Load()
-	least = max(least, int64(e.want[i].Rings))
-	if n := int64(got.Rings); n < least || n > most {
+	least = max(least, int64(e.want[i].Deliveries))
+	if n := int64(got.Deliveries); n < least || n > most {
 		return fmt.Errorf("it has counted %d deliveries of its alarm, want %d to %d", n, least, most)
 	}
 	return nil

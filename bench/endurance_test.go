@@ -46,10 +46,10 @@ func TestEnduranceNoticesGrowth(t *testing.T) {
 // The contents of an object are compared with its answers, and its alarms with those that the alarm record counted.
 func TestEnduranceNoticesOneCall(t *testing.T) {
 	w := newAlarmRecord(1)
-	w.rings[name(0)].durable.Store(7)
-	w.rings[name(0)].unknown.Store(1)
-	e := &enduranceRun{alarms: w, want: []objectContents{{Sum: 3, Rows: 2, Versions: [maxItems]uint64{0, 4}, Rings: 6, Due: 1}}}
-	right := objectContents{Sum: 3, Rows: 2, Versions: [maxItems]uint64{0, 4}, Rings: 7, Due: 2}
+	w.deliveries[name(0)].durable.Store(7)
+	w.deliveries[name(0)].unknown.Store(1)
+	e := &enduranceRun{alarms: w, want: []objectContents{{Sum: 3, Rows: 2, Versions: [maxItems]uint64{0, 4}, Deliveries: 6, Due: 1}}}
+	right := objectContents{Sum: 3, Rows: 2, Versions: [maxItems]uint64{0, 4}, Deliveries: 7, Due: 2}
 	for what, c := range map[string]struct {
 		change func(*objectContents)
 		ok     bool
@@ -58,9 +58,9 @@ func TestEnduranceNoticesOneCall(t *testing.T) {
 		"an add lost":            {func(h *objectContents) { h.Sum-- }, false},
 		"an append twice":        {func(h *objectContents) { h.Rows++ }, false},
 		"a version lost":         {func(h *objectContents) { h.Versions[1]-- }, false},
-		"a delivery lost":        {func(h *objectContents) { h.Rings-- }, false},
-		"a delivery unknown":     {func(h *objectContents) { h.Rings++ }, true},
-		"a delivery in addition": {func(h *objectContents) { h.Rings += 2 }, false},
+		"a delivery lost":        {func(h *objectContents) { h.Deliveries-- }, false},
+		"a delivery unknown":     {func(h *objectContents) { h.Deliveries++ }, true},
+		"a delivery in addition": {func(h *objectContents) { h.Deliveries += 2 }, false},
 	} {
 		got := right
 		c.change(&got)

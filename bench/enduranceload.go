@@ -82,8 +82,8 @@ func (k *enduranceCaller) apply(
 			asking = true
 		case err != nil:
 			return err
-		case got.Rings < k.want[i].Rings:
-			return fmt.Errorf("%v has counted %d deliveries of its alarm, and had %d before", s.ID(), got.Rings, k.want[i].Rings)
+		case got.Deliveries < k.want[i].Deliveries:
+			return fmt.Errorf("%v has counted %d deliveries of its alarm, and had %d before", s.ID(), got.Deliveries, k.want[i].Deliveries)
 		case got.callerOwned() == want.callerOwned():
 			k.want[i] = got
 			return nil
@@ -105,6 +105,6 @@ func (k *enduranceCaller) countUnknown() {
 
 // callerOwned is the part that only its caller changes.
 func (h objectContents) callerOwned() objectContents {
-	h.Rings, h.Due = 0, 0
+	h.Deliveries, h.Due = 0, 0
 	return h
 }

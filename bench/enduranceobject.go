@@ -22,11 +22,11 @@ type enduranceObject struct {
 
 // objectContents is the contents of an object on the disk.
 type objectContents struct {
-	Sum      int
-	Rows     int
-	Versions [maxItems]uint64 // of the rows of the collection; zero for missing rows
-	Rings    int              // deliveries of the alarm, counted by the object
-	Due      int64            // of the alarm that is set, in ms; zero if none
+	Sum        int
+	Rows       int
+	Versions   [maxItems]uint64 // of the rows of the collection; zero for missing rows
+	Deliveries int              // deliveries of the alarm, counted by the object
+	Due        int64            // of the alarm that is set, in ms; zero if none
 }
 
 // maxItems is the maximum of the collection's rows.
@@ -46,17 +46,17 @@ var items = dohost.Collection[item]{
 
 // alarmRecord counts the alarms outside of the store.
 type alarmRecord struct {
-	rings map[string]*alarmCounts // of each object, by name
-	wrong atomic.Pointer[string]
+	deliveries map[string]*alarmCounts // of each object, by name
+	wrong      atomic.Pointer[string]
 }
 
 // alarmCounts are the counted alarms.
 type alarmCounts struct{ durable, unknown atomic.Int64 }
 
 func newAlarmRecord(n int) *alarmRecord {
-	w := &alarmRecord{rings: make(map[string]*alarmCounts, n)}
+	w := &alarmRecord{deliveries: make(map[string]*alarmCounts, n)}
 	for i := range n {
-		w.rings[name(i)] = &alarmCounts{}
+		w.deliveries[name(i)] = &alarmCounts{}
 	}
 	return w
 }
@@ -72,11 +72,11 @@ func enduranceClass(every time.Duration, alarms *alarmRecord) dohost.Class {
 // load counts the stored contents.
 func (t *enduranceObject) load(ctx context.Context) error {
 	s := t.st.Storage()
-	counts, err := dohost.GetMany[int](ctx, s, "sum", "rings", "due")
+	counts, err := dohost.GetMany[int](ctx, s, "sum", "deliveries", "due")
 	if err != nil {
 		return err
 	}
-	t.contents.Sum, t.contents.Rings, t.contents.Due = counts["sum"], counts["rings"], int64(counts["due"])
+	t.contents.Sum, t.contents.Deliveries, t.contents.Due = counts["sum"], counts["deliveries"], int64(counts["due"])
 	for row, err := range dohost.All[int](ctx, s, &dohost.ListOptions{Prefix: "row/"}) {
 		if err != nil {
 			return err
@@ -121,7 +121,7 @@ func (t *enduranceObject) clear(ctx context.Context, _ int) (objectContents, err
 		return t.contents, err
 	}
 	t.contents.Rows, t.contents.Versions = 0, [maxItems]uint64{}
-	if err := dohost.PutMany(ctx, s, map[string]int{"sum": t.contents.Sum, "rings": t.contents.Rings}); err != nil {
+	if err := dohost.PutMany(ctx, s, map[string]int{"sum": t.contents.Sum, "deliveries": t.contents.Deliveries}); err != nil {
 		return t.contents, err
 	}
 	return t.contents, t.arm(ctx, time.UnixMilli(t.contents.Due))
@@ -162,19 +162,19 @@ func (t *enduranceObject) onAlarm(ctx context.Context, a dohost.AlarmInfo) error
 		t.alarms.wrong.Store(new(fmt.Sprintf("the alarm of %v that was due at %d was delivered, and another one, due at %d, is set",
 			id, due, t.contents.Due)))
 	}
-	t.contents.Rings++
-	if err := dohost.Put(ctx, t.st.Storage(), "rings", t.contents.Rings); err != nil {
+	t.contents.Deliveries++
+	if err := dohost.Put(ctx, t.st.Storage(), "deliveries", t.contents.Deliveries); err != nil {
 		return err
 	}
 	if err := t.arm(ctx, time.Now().Add(t.every)); err != nil {
 		return err
 	}
-	rings := t.alarms.rings[id.Name]
+	counts := t.alarms.deliveries[id.Name]
 	return t.st.Emit(ctx, func(err error) {
 		if err == nil {
-			rings.durable.Add(1)
+			counts.durable.Add(1)
 		} else {
-			rings.unknown.Add(1)
+			counts.unknown.Add(1)
 		}
 	})
 }

@@ -20,12 +20,12 @@ type subject struct {
 
 const subjects dohost.Namespace[subject] = "subject"
 
-// class is the class of subjects. Their alarms call fired.
-func class(rang func(id dohost.ID, a dohost.AlarmInfo)) dohost.Class {
+// class is the class of subjects. The handler of their alarm calls onAlarm, which may be nil.
+func class(onAlarm func(id dohost.ID, a dohost.AlarmInfo)) dohost.Class {
 	return dohost.Bind(subjects, func(_ context.Context, st *dohost.State) (*subject, error) {
 		s := &subject{st: st}
-		if rang != nil {
-			s.fired = func(a dohost.AlarmInfo) { rang(st.ID(), a) }
+		if onAlarm != nil {
+			s.fired = func(a dohost.AlarmInfo) { onAlarm(st.ID(), a) }
 		}
 		return s, nil
 	}, &dohost.Handlers[subject]{OnAlarm: (*subject).onAlarm, OnHTTP: (*subject).show}, dohost.Expose("add", (*subject).add))
@@ -122,20 +122,20 @@ type host struct {
 
 // open opens a host in a directory of its own, and counts its syncs. Objects leave memory only by evictions, unless
 // the options limit their idle time.
-func (b *bench) open(o dohost.Options, rang func(dohost.ID, dohost.AlarmInfo)) (*host, error) {
+func (b *bench) open(o dohost.Options, onAlarm func(dohost.ID, dohost.AlarmInfo)) (*host, error) {
 	dir, err := b.newDir()
 	if err != nil {
 		return nil, err
 	}
-	return openIn(dir, o, rang)
+	return openIn(dir, o, onAlarm)
 }
 
-func openIn(dir string, o dohost.Options, rang func(dohost.ID, dohost.AlarmInfo)) (*host, error) {
+func openIn(dir string, o dohost.Options, onAlarm func(dohost.ID, dohost.AlarmInfo)) (*host, error) {
 	fs := objectstore.DiskFS()
 	if o.IdleAfter == 0 {
 		o.IdleAfter = -1
 	}
-	h, err := dohost.Open(dir, kernel.OnFS(&o, fs), class(rang))
+	h, err := dohost.Open(dir, kernel.OnFS(&o, fs), class(onAlarm))
 	if err != nil {
 		return nil, err
 	}

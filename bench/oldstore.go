@@ -48,7 +48,7 @@ func readsOfOldStore(ctx context.Context, b *bench) (err error) {
 	if err := a.fireAlarms(ctx, b, n); err != nil {
 		return err
 	}
-	rung, err := a.countEntries(ctx)
+	fired, err := a.countEntries(ctx)
 	if err != nil {
 		return err
 	}
@@ -64,10 +64,10 @@ func readsOfOldStore(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	for i := range rung {
-		rung[i] = max(rung[i], wiped[i])
+	for i := range fired {
+		fired[i] = max(fired[i], wiped[i])
 	}
-	a.report(b, young, rung)
+	a.report(b, young, fired)
 	return nil
 }
 

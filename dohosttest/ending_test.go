@@ -22,7 +22,7 @@ func testEndingsAtEachStage(t *testing.T, shared bool) {
 	s := doing(put)
 	s.SharedLog = shared
 	s.Check = func(ctx context.Context, h *Host) error {
-		return things.Get(h, "a").Do(ctx, func(ctx context.Context, o *thing) (err error) {
+		return testObjects.Get(h, "a").Do(ctx, func(ctx context.Context, o *testObject) (err error) {
 			_, found, err = dohost.Get[int](ctx, o.st.Storage(), "k")
 			return err
 		})

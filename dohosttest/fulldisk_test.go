@@ -14,7 +14,7 @@ import (
 
 // fullDiskRuns runs a scenario of a call at every point and with full disks, and returns the number of runs with a full disk, and
 // the failures.
-func fullDiskRuns(t *testing.T, run func(ctx context.Context, th *thing) error, check func(ctx context.Context, h *Host) error) (int, []*Failure) {
+func fullDiskRuns(t *testing.T, run func(ctx context.Context, th *testObject) error, check func(ctx context.Context, h *Host) error) (int, []*Failure) {
 	t.Helper()
 	s := doing(run)
 	s.FullDisk, s.Check = true, check
@@ -26,7 +26,7 @@ func fullDiskRuns(t *testing.T, run func(ctx context.Context, th *thing) error, 
 }
 
 func hasValue(ctx context.Context, h *Host) (ok bool, err error) {
-	err = things.Get(h, "a").Do(ctx, func(ctx context.Context, th *thing) (err error) {
+	err = testObjects.Get(h, "a").Do(ctx, func(ctx context.Context, th *testObject) (err error) {
 		_, ok, err = dohost.Get[int](ctx, th.st.Storage(), "k")
 		return err
 	})
@@ -36,7 +36,7 @@ func hasValue(ctx context.Context, h *Host) (ok bool, err error) {
 // TestScenarioFullDiskFindsALostError has a call that ignores the error of its write, and reports success.
 func TestScenarioFullDiskFindsALostError(t *testing.T) {
 	var acked bool
-	ignores := func(ctx context.Context, th *thing) error { _ = put(ctx, th); return nil }
+	ignores := func(ctx context.Context, th *testObject) error { _ = put(ctx, th); return nil }
 	check := func(ctx context.Context, h *Host) error {
 		ok, err := hasValue(ctx, h)
 		if acked && !ok {
@@ -47,7 +47,7 @@ func TestScenarioFullDiskFindsALostError(t *testing.T) {
 	s := doing(ignores)
 	s.FullDisk, s.Check, s.Reset = true, check, func() { acked = false }
 	s.Run = func(ctx context.Context, h *Host) error {
-		_, err := dohost.Call(ctx, things.Get(h, "a"), (*thing).do, 0)
+		_, err := dohost.Call(ctx, testObjects.Get(h, "a"), (*testObject).do, 0)
 		acked = err == nil
 		return err
 	}
@@ -69,7 +69,7 @@ func TestScenarioFullDiskFindsALostError(t *testing.T) {
 // TestScenarioFullDiskEndsWithTheStep writes three values: one is refused, and the disk has space for the next one.
 func TestScenarioFullDiskEndsWithTheStep(t *testing.T) {
 	refused := map[int]int{}
-	run := func(ctx context.Context, th *thing) error {
+	run := func(ctx context.Context, th *testObject) error {
 		n := 0
 		for i := range 3 {
 			switch err := dohost.Put(ctx, th.st.Storage(), fmt.Sprint(i), i); {
@@ -96,7 +96,7 @@ func TestScenarioFullDiskIsAnErrorOfClients(t *testing.T) {
 	if n, failures := fullDiskRuns(t, put, pass); len(failures) > 0 || n != 1 {
 		t.Errorf("%d runs with a full disk, failures %v", n, failures)
 	}
-	another := func(ctx context.Context, th *thing) error {
+	another := func(ctx context.Context, th *testObject) error {
 		if err := put(ctx, th); errors.Is(err, dohost.ErrNoSpace) {
 			return errors.New("another error")
 		}
@@ -109,7 +109,7 @@ func TestScenarioFullDiskIsAnErrorOfClients(t *testing.T) {
 
 // TestScenarioFullDiskDelaysAnAlarm has an alarm that writes: the host repeats it.
 func TestScenarioFullDiskDelaysAnAlarm(t *testing.T) {
-	run := func(ctx context.Context, th *thing) error {
+	run := func(ctx context.Context, th *testObject) error {
 		_, armed, err := dohost.Get[bool](ctx, th.st.Storage(), "armed")
 		if armed || err != nil {
 			return errors.Join(err, put(ctx, th))
@@ -121,7 +121,7 @@ func TestScenarioFullDiskDelaysAnAlarm(t *testing.T) {
 	values := 0
 	n, failures := fullDiskRuns(t, run, func(ctx context.Context, h *Host) error {
 		var armed bool
-		err := things.Get(h, "a").Do(ctx, func(ctx context.Context, th *thing) (err error) {
+		err := testObjects.Get(h, "a").Do(ctx, func(ctx context.Context, th *testObject) (err error) {
 			_, armed, err = dohost.Get[bool](ctx, th.st.Storage(), "armed")
 			return err
 		})
@@ -144,7 +144,7 @@ func TestScenarioFullDiskDelaysAnAlarm(t *testing.T) {
 
 // TestScenarioFullDiskIsSampled counts the runs of a sample.
 func TestScenarioFullDiskIsSampled(t *testing.T) {
-	s := doing(func(ctx context.Context, th *thing) error {
+	s := doing(func(ctx context.Context, th *testObject) error {
 		for i := range 20 {
 			if err := dohost.Put(ctx, th.st.Storage(), fmt.Sprint(i), i); err != nil {
 				return err

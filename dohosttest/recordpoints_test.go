@@ -53,7 +53,7 @@ func TestPointsBetweenIncarnations(t *testing.T) {
 
 // TestPointsOfRecordsAreNumbered has an event with two records.
 func TestPointsOfRecordsAreNumbered(t *testing.T) {
-	s := doing(func(ctx context.Context, t *thing) error {
+	s := doing(func(ctx context.Context, t *testObject) error {
 		return errors.Join(put(ctx, t), dohost.Sleep(ctx, time.Second), dohost.Put(ctx, t.st.Storage(), "k", 2))
 	})
 	tr := s.try(t, new(atomic.Int64), diskFirst, nil)

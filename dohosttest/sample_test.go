@@ -15,7 +15,7 @@ func putOnce() *Scenario {
 	s := doing(put)
 	s.Run = func(ctx context.Context, h *Host) error {
 		return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
-			_, err := dohost.Call(ctx, things.Get(h, "a"), (*thing).do, 0)
+			_, err := dohost.Call(ctx, testObjects.Get(h, "a"), (*testObject).do, 0)
 			return err
 		})
 	}

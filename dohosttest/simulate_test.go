@@ -40,7 +40,7 @@ var pending = dohost.Collection[transfer]{Name: "pending", Key: func(t transfer)
 func accountClass(bug bool) dohost.Class {
 	return dohost.Bind(accounts, func(_ context.Context, st *dohost.State) (*account, error) {
 		return &account{st, bug}, nil
-	}, &dohost.Handlers[account]{OnAlarm: (*account).ring})
+	}, &dohost.Handlers[account]{OnAlarm: (*account).onAlarm})
 }
 
 func (a *account) balance(ctx context.Context) (int, error) {
@@ -67,8 +67,8 @@ func (a *account) Send(ctx context.Context, t transfer) (bool, error) {
 	)
 }
 
-// ring sends the pending transfers. A transfer's number makes a repetition harmless.
-func (a *account) ring(ctx context.Context, _ dohost.AlarmInfo) error {
+// onAlarm sends the pending transfers. A transfer's number makes a repetition harmless.
+func (a *account) onAlarm(ctx context.Context, _ dohost.AlarmInfo) error {
 	rows, err := pending.List(ctx, a.st.Storage(), nil)
 	if err != nil {
 		return err
@@ -309,7 +309,7 @@ func TestFeedLogIDsAreDrawnFromTheSeed(t *testing.T) {
 	log := dohost.Feed{Name: "log"}
 	words := dohost.Collection[string]{Name: "words", Key: func(s string) string { return s }, Feed: &log}
 	var ids []string
-	s := doing(func(ctx context.Context, t *thing) error {
+	s := doing(func(ctx context.Context, t *testObject) error {
 		err := words.Insert(ctx, t.st.Storage(), "word")
 		at, err2 := log.End(ctx, t.st.Storage())
 		ids = append(ids, fmt.Sprint(at.Log))
@@ -317,9 +317,9 @@ func TestFeedLogIDsAreDrawnFromTheSeed(t *testing.T) {
 	})
 	s.Reset = func() { ids = nil }
 	s.Run = func(ctx context.Context, h *Host) error {
-		_, err := dohost.Call(ctx, things.Get(h, "a"), (*thing).do, 0)
+		_, err := dohost.Call(ctx, testObjects.Get(h, "a"), (*testObject).do, 0)
 		h.Crash()
-		_, err2 := dohost.Call(ctx, things.Get(h, "b"), (*thing).do, 0)
+		_, err2 := dohost.Call(ctx, testObjects.Get(h, "b"), (*testObject).do, 0)
 		return errors.Join(err, err2)
 	}
 	var first []string

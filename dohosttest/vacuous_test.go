@@ -14,33 +14,33 @@ import (
 	"github.com/dohost/dohost/eviction"
 )
 
-// thing is an object that runs a function of the test.
-type thing struct {
+// testObject is an object that runs a function of the test.
+type testObject struct {
 	st  *dohost.State
-	run func(ctx context.Context, t *thing) error
+	run func(ctx context.Context, t *testObject) error
 }
 
-const things dohost.Namespace[thing] = "thing"
+const testObjects dohost.Namespace[testObject] = "thing"
 
-func (t *thing) do(ctx context.Context, _ int) (int, error) { return 0, t.run(ctx, t) }
+func (t *testObject) do(ctx context.Context, _ int) (int, error) { return 0, t.run(ctx, t) }
 
-func (t *thing) ring(ctx context.Context, _ dohost.AlarmInfo) error { return t.run(ctx, t) }
+func (t *testObject) onAlarm(ctx context.Context, _ dohost.AlarmInfo) error { return t.run(ctx, t) }
 
 // doing is a scenario of one call.
-func doing(run func(ctx context.Context, t *thing) error) *Scenario {
+func doing(run func(ctx context.Context, t *testObject) error) *Scenario {
 	return &Scenario{
-		Classes: []dohost.Class{dohost.Bind(things, func(_ context.Context, st *dohost.State) (*thing, error) {
-			return &thing{st, run}, nil
-		}, &dohost.Handlers[thing]{OnAlarm: (*thing).ring})},
+		Classes: []dohost.Class{dohost.Bind(testObjects, func(_ context.Context, st *dohost.State) (*testObject, error) {
+			return &testObject{st, run}, nil
+		}, &dohost.Handlers[testObject]{OnAlarm: (*testObject).onAlarm})},
 		Run: func(ctx context.Context, h *Host) error {
-			_, err := dohost.Call(ctx, things.Get(h, "a"), (*thing).do, 0)
+			_, err := dohost.Call(ctx, testObjects.Get(h, "a"), (*testObject).do, 0)
 			return err
 		},
 		Check: func(context.Context, *Host) error { return nil },
 	}
 }
 
-func put(ctx context.Context, t *thing) error { return dohost.Put(ctx, t.st.Storage(), "k", 1) }
+func put(ctx context.Context, t *testObject) error { return dohost.Put(ctx, t.st.Storage(), "k", 1) }
 
 // outside is a host that a bubble must not use.
 func outside(t *testing.T) *dohost.Host {
@@ -85,7 +85,7 @@ func TestEveryPointRejectsVacuousScenarios(t *testing.T) {
 			}
 		}, "out of ribbon"},
 		"an object that panics in its second incarnation": {func(s *Scenario) {
-			*s = *doing(func(ctx context.Context, t *thing) error {
+			*s = *doing(func(ctx context.Context, t *testObject) error {
 				if _, ok, err := dohost.Get[int](ctx, t.st.Storage(), "k"); ok || err != nil {
 					panic("out of luck")
 				}
@@ -98,7 +98,7 @@ func TestEveryPointRejectsVacuousScenarios(t *testing.T) {
 		}, "out of luck"},
 		"an alarm that panics after the end": {func(s *Scenario) {
 			n := 0
-			*s = *doing(func(ctx context.Context, t *thing) error {
+			*s = *doing(func(ctx context.Context, t *testObject) error {
 				switch n++; n {
 				case 1:
 					return put(ctx, t)
@@ -117,7 +117,7 @@ func TestEveryPointRejectsVacuousScenarios(t *testing.T) {
 		}, "an object's code panicked, but does not in an undisturbed run"},
 		"no points": {func(s *Scenario) { s.Run = func(context.Context, *Host) error { return nil } }, "no points"},
 		"untouched run": {func(s *Scenario) {
-			*s = *doing(func(context.Context, *thing) error { return errors.New("out of milk") })
+			*s = *doing(func(context.Context, *testObject) error { return errors.New("out of milk") })
 		}, "the undisturbed run fails: run: dohost: do thing/a: out of milk"},
 		"untouched check": {func(s *Scenario) {
 			s.Check = func(context.Context, *Host) error { return errors.New("wrong from the start") }
@@ -132,7 +132,7 @@ func TestEveryPointRejectsVacuousScenarios(t *testing.T) {
 			}
 		}, "a second undisturbed run fails, because the first left state"},
 		"points differ": {func(s *Scenario) {
-			*s = *doing(func(ctx context.Context, t *thing) error {
+			*s = *doing(func(ctx context.Context, t *testObject) error {
 				if runs.Add(1)%2 == 0 {
 					return put(ctx, t)
 				}
@@ -149,15 +149,15 @@ func TestEveryPointRejectsVacuousScenarios(t *testing.T) {
 			}
 		}, "not deterministic: thing/a point 1 (incarnation 1, event 0 constructor, construct 1) was not reached; the object has 0 points in this run"},
 		"no rest": {func(s *Scenario) {
-			*s = *doing(func(ctx context.Context, t *thing) error { return t.st.SetAlarm(ctx, time.Now().Add(time.Hour)) })
+			*s = *doing(func(ctx context.Context, t *testObject) error { return t.st.SetAlarm(ctx, time.Now().Add(time.Hour)) })
 		}, "the host is not idle after 24h0m0s: 1 alarms are set, the next for"},
 		"an event without end": {func(s *Scenario) {
-			*s = *doing(func(ctx context.Context, t *thing) error {
+			*s = *doing(func(ctx context.Context, t *testObject) error {
 				return t.st.Go(ctx, "wait", func(ctx context.Context) error { return dohost.Sleep(ctx, 100*24*time.Hour) })
 			})
 		}, "the host is not idle after 24h0m0s: 1 events have not ended; thing/a: task wait"},
 		"a loop without end": {func(s *Scenario) {
-			*s = *doing(func(ctx context.Context, t *thing) error {
+			*s = *doing(func(ctx context.Context, t *testObject) error {
 				for {
 					if err := put(ctx, t); err != nil {
 						return err
@@ -166,17 +166,17 @@ func TestEveryPointRejectsVacuousScenarios(t *testing.T) {
 			})
 		}, endless},
 		"a leaked goroutine": {func(s *Scenario) {
-			*s = *doing(func(context.Context, *thing) error {
+			*s = *doing(func(context.Context, *testObject) error {
 				go func() { select {} }()
 				return nil
 			})
 		}, "a goroutine has leaked"},
 		"a handler without end": {func(s *Scenario) {
-			*s = *doing(func(context.Context, *thing) error { select {} })
+			*s = *doing(func(context.Context, *testObject) error { select {} })
 			s.Timeout = time.Minute
 			s.Run = func(ctx context.Context, h *Host) error {
 				h.Client(func(ctx context.Context) error {
-					_, err := dohost.Call(ctx, things.Get(h, "a"), (*thing).do, 0)
+					_, err := dohost.Call(ctx, testObjects.Get(h, "a"), (*testObject).do, 0)
 					return err
 				})
 				return nil
@@ -184,7 +184,7 @@ func TestEveryPointRejectsVacuousScenarios(t *testing.T) {
 		}, "run: the Run function did not return within 1m0s"},
 		"a Run without end": {func(s *Scenario) {
 			s.Run = func(ctx context.Context, h *Host) error {
-				_, err := dohost.Call(ctx, things.Get(h, "a"), (*thing).do, 0)
+				_, err := dohost.Call(ctx, testObjects.Get(h, "a"), (*testObject).do, 0)
 				<-ctx.Done()
 				return err
 			}
@@ -197,12 +197,12 @@ func TestEveryPointRejectsVacuousScenarios(t *testing.T) {
 		}, "a client ended its goroutine instead of returning an error"},
 		"no class": {func(s *Scenario) {
 			s.Run = func(ctx context.Context, h *Host) error {
-				_, err := dohost.Call(ctx, dohost.Namespace[thing]("thong").Get(h, "a"), (*thing).do, 0)
+				_, err := dohost.Call(ctx, dohost.Namespace[testObject]("thong").Get(h, "a"), (*testObject).do, 0)
 				return err
 			}
 		}, `no such class: "thong"`},
 		"a real socket": {func(s *Scenario) {
-			*s = *doing(func(ctx context.Context, t *thing) error {
+			*s = *doing(func(ctx context.Context, t *testObject) error {
 				l, err := net.Listen("tcp", "127.0.0.1:0")
 				if err != nil {
 					return err
@@ -217,13 +217,13 @@ func TestEveryPointRejectsVacuousScenarios(t *testing.T) {
 				if first == nil {
 					first = h
 				}
-				_, err := dohost.Call(ctx, things.Get(first, "a"), (*thing).do, 0)
+				_, err := dohost.Call(ctx, testObjects.Get(first, "a"), (*testObject).do, 0)
 				return err
 			}
 		}, "the run of this Host is over; use the Host that the function gets"},
 		"a host that was opened outside": {func(s *Scenario) {
 			s.Run = func(ctx context.Context, _ *Host) error {
-				_, err := dohost.Call(ctx, things.Get(host, "a"), (*thing).do, 0)
+				_, err := dohost.Call(ctx, testObjects.Get(host, "a"), (*testObject).do, 0)
 				return err
 			}
 		}, "the host was opened outside of this synctest bubble"},

@@ -722,7 +722,7 @@ func TestAlarmsDueAtOneInstantRunWithBoundedConcurrency(t *testing.T) {
 func TestConstructorOfAnEndedIncarnationDoesNotMoveADelivery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, handler := make(chan bool), make(chan bool)
-		var began, rings atomic.Int32
+		var began, delivered atomic.Int32
 		h := open(t, objectstore.NewMemFS(), Options{}, Class{
 			Name: "counter",
 			New: func(ctx context.Context, s *State) (any, error) {
@@ -737,7 +737,7 @@ func TestConstructorOfAnEndedIncarnationDoesNotMoveADelivery(t *testing.T) {
 				}
 				return &counter{s: s}, nil
 			},
-			Alarm: func(context.Context, any, alarm.Info) error { rings.Add(1); return nil },
+			Alarm: func(context.Context, any, alarm.Info) error { delivered.Add(1); return nil },
 		})
 		setAlarm(t, h, "a", time.Second)
 		h.Evict(id("a"), eviction.EndFence)
@@ -751,8 +751,8 @@ func TestConstructorOfAnEndedIncarnationDoesNotMoveADelivery(t *testing.T) {
 		synctest.Wait()
 		close(handler)
 		synctest.Wait()
-		if began.Load() != 3 || rings.Load() != 1 {
-			t.Errorf("%d constructors, %d runs of the alarm; want 3 and 1", began.Load(), rings.Load())
+		if began.Load() != 3 || delivered.Load() != 1 {
+			t.Errorf("%d constructors, %d runs of the alarm; want 3 and 1", began.Load(), delivered.Load())
 		}
 	})
 }

@@ -40,8 +40,8 @@ func wantClosed(t *testing.T, what string, err error) {
 func TestCloseFinishesRunningEventsAndRefusesNewOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
-		var rang atomic.Int32
-		class := Class{Name: "counter", New: newCounter, Alarm: func(context.Context, any, alarm.Info) error { rang.Add(1); return nil }}
+		var delivered atomic.Int32
+		class := Class{Name: "counter", New: newCounter, Alarm: func(context.Context, any, alarm.Info) error { delivered.Add(1); return nil }}
 		h := open(t, fs, Options{}, class)
 		due := time.Now().Add(5 * time.Second)
 		set := func(ctx context.Context, c *counter) error { return c.s.SetAlarm(ctx, due) }
@@ -85,7 +85,7 @@ func TestCloseFinishesRunningEventsAndRefusesNewOnes(t *testing.T) {
 				t.Errorf("%s: %v", what, l.err)
 			}
 		}
-		if rang.Load() > 0 {
+		if delivered.Load() > 0 {
 			t.Error("an alarm that was due during Close was delivered")
 		}
 		h = open(t, fs, Options{}, class)
@@ -95,8 +95,8 @@ func TestCloseFinishesRunningEventsAndRefusesNewOnes(t *testing.T) {
 			}
 		}
 		pass(time.Second)
-		if rang.Load() != 1 || !h.Store().Clean() {
-			t.Errorf("after reopening the alarm was delivered %d times, closed cleanly: %v", rang.Load(), h.Store().Clean())
+		if delivered.Load() != 1 || !h.Store().Clean() {
+			t.Errorf("after reopening the alarm was delivered %d times, closed cleanly: %v", delivered.Load(), h.Store().Clean())
 		}
 	})
 }

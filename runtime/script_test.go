@@ -42,7 +42,7 @@ type script struct {
 	release func() // of held syncs, or nil
 
 	mu      sync.Mutex
-	ringing []string            // lines for the alarm handlers
+	onAlarm []string            // lines for the alarm handlers
 	told    []string            // by the Listener
 	answers map[string][]string // to callers
 	gates   map[string]chan struct{}
@@ -101,7 +101,7 @@ func (s *script) tell(format string, args ...any) {
 func (s *script) handler() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ringing
+	return s.onAlarm
 }
 
 func (s *script) forget() {
@@ -143,7 +143,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		}
 	case "handler":
 		s.mu.Lock()
-		s.ringing = lines(d.Input)
+		s.onAlarm = lines(d.Input)
 		s.mu.Unlock()
 	case "sleep":
 		wait, err := time.ParseDuration(d.CmdArgs[0].Key)

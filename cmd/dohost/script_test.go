@@ -28,11 +28,11 @@ import (
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.parallel", "8") // most tests wait for other processes
 	testscript.Main(m, map[string]func(){
-		"dohost":  main,
-		"lab":     func() { cli.Main(scriptClass(), hangingClass(), fiberAgentClass()) },
-		"forum":   func() { cli.Main(countingClasses()...) },
-		"req":     req,
-		"ringing": func() { cli.Main(alarmClass()) },
+		"dohost": main,
+		"lab":    func() { cli.Main(scriptClass(), hangingClass(), fiberAgentClass()) },
+		"forum":  func() { cli.Main(countingClasses()...) },
+		"req":    req,
+		"alarms": func() { cli.Main(alarmClass()) },
 	})
 }
 

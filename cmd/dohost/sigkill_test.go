@@ -69,7 +69,7 @@ func newKillTest(t *testing.T) *killTest {
 	t.Helper()
 	seed := rand.Uint64() % 1_000_000
 	t.Logf("seed %d", seed)
-	return &killTest{t, rand.New(rand.NewPCG(seed, 0)), programAs(t, "ringing"), t.TempDir()}
+	return &killTest{t, rand.New(rand.NewPCG(seed, 0)), programAs(t, "alarms"), t.TempDir()}
 }
 
 // dir returns a folder of the test.
