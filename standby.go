@@ -19,7 +19,7 @@ type Standby struct {
 	inspection
 }
 
-// StandbyStatus describes a [Standby] at its last look at the archive.
+// StandbyStatus describes a [Standby] after its last pass over the archive.
 type StandbyStatus = objectstore.StandbyStatus
 
 // StandbyOptions tunes a [Standby]. A nil *StandbyOptions, and the zero StandbyOptions, mean the defaults.
@@ -62,7 +62,7 @@ func OpenStandby(dir string, from Archive, o *StandbyOptions, classes ...Class) 
 }
 
 // Follow applies the records of the archive as they come, until ctx ends or the standby is promoted; then it returns nil. It begins with
-// the newest base, and looks about once a second. It verifies each record and its link to the one before. While the archive has no base,
+// the newest base, and lists the archive about once a second. It verifies each record and its link to the one before. While the archive has no base,
 // lacks a record or cannot be read, or the disk is almost full, it waits: see Status. Errors, after which the standby has the records
 // before: [ErrDamaged] with the number of a damaged or repeated record; [ErrConflict] for an archive of another history; the disk's. If a
 // read of the archive hangs when ctx ends, the error names the read.
@@ -80,7 +80,7 @@ func (y *Standby) Status() StandbyStatus { return y.y.Status() }
 // Promote does not stop a host that still ships to the archive. From then on there are two stores with different histories.
 func (y *Standby) Promote(ctx context.Context) (StandbyStatus, error) { return y.y.Promote(ctx) }
 
-// PromoteAsIs is Promote without a look at the archive, and interrupts a running one. The promoted store lacks the records that only the
+// PromoteAsIs is Promote without reading the archive; it interrupts a read of Follow or Promote. The promoted store lacks the records that only the
 // archive has. Other errors: [ErrNotFound] before the first base is complete.
 func (y *Standby) PromoteAsIs(ctx context.Context) (StandbyStatus, error) {
 	return y.y.PromoteAsIs(ctx)

@@ -114,7 +114,7 @@ func (r Rows) WaitElsewhere(ctx context.Context, fn func(context.Context) error)
 }
 
 // errRecheck ends a wait that has missed a change, such as the deletion of all rows.
-var errRecheck = errors.New("agent: look again")
+var errRecheck = errors.New("agent: the rows must be read again")
 
 // checkTurn returns an error for a context that does not hold the turn, which protects the fields of rowWork.
 func (rw *rowWork) checkTurn(ctx context.Context) error {

@@ -148,7 +148,7 @@ func survivors(t *testing.T, busy bool, end func(h *dohosttest.Host, id dohost.I
 		do(func(ctx context.Context, w *survivalAgent) error { return w.prepare(ctx, busy) })
 		h.Advance(setUpTime)
 		end(h, id)
-		// The first look comes before any part can have been created again.
+		// The first observation comes before any part can have been created again.
 		do(func(ctx context.Context, w *survivalAgent) error { return w.observe(ctx, s) })
 		h.Advance(5 * time.Minute)
 		if err := ws.CloseNow(); err == nil {

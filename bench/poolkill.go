@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// looks is the time between two looks at a pool, the resolution of the times.
-	looks = 500 * time.Microsecond
+	// pollPause is the time between two polls of a pool, the resolution of the times.
+	pollPause = 500 * time.Microsecond
 )
 
 // killPlan is the extent of a measurement.
@@ -143,7 +143,7 @@ func (k *killedRole) task(ctx context.Context, id string) (pool.Task, error) {
 	return dohost.Call(ctx, k.stub(), (*pool.Pool).Task, pool.TaskQuery{Task: id})
 }
 
-// follow looks at the pool until another worker runs the task of a killed one.
+// follow polls the pool until another worker runs the task of a killed one.
 func (k *killedRole) follow(ctx context.Context, was pool.Task, killed time.Time) (t killTimes, err error) {
 	for t.running == 0 || t.unreachable == 0 {
 		at := time.Since(killed)
@@ -169,7 +169,7 @@ func (k *killedRole) follow(ctx context.Context, was pool.Task, killed time.Time
 		if t.running == 0 && now.Status == pool.StatusRunning && now.Fence > was.Fence {
 			t.running = at
 		}
-		if err := dohost.Sleep(ctx, looks); err != nil {
+		if err := dohost.Sleep(ctx, pollPause); err != nil {
 			return t, err
 		}
 	}
@@ -201,7 +201,7 @@ func (k *killedRole) done(ctx context.Context, id string, attempt int) error {
 		case time.Now().After(end):
 			return fmt.Errorf("a task is %s, a minute after its command has ended", t.Status)
 		}
-		if err := dohost.Sleep(ctx, looks); err != nil {
+		if err := dohost.Sleep(ctx, pollPause); err != nil {
 			return err
 		}
 	}

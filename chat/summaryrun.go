@@ -20,7 +20,7 @@ import (
 //
 //   - The batch that ends a reply starts it, if there are too many messages without a summary. If it is open, the batch sets Again in
 //     the note.
-//   - It makes one summary, and one more if Again is set; before that, it may merge the oldest summaries. It clears Again in the batch of the summary, and its last look at Again and
+//   - It makes one summary, and one more if Again is set; before that, it may merge the oldest summaries. It clears Again in the batch of the summary, and its last read of Again and
 //     its end are one batch. So there is at most one summary for each reply that ends, and no reply that ends while the fiber runs
 //     is forgotten.
 //   - The first batch after the answer of the model has the row of the summary, if the messages are still the same. So an

@@ -73,7 +73,7 @@ type postCmd struct {
 	Text string `arg:"" help:"The task: the standard input of its worker's command."`
 }
 
-// taskPause is the time between two looks at a task.
+// taskPause is the time between two polls of a task.
 const taskPause = 250 * time.Millisecond
 
 // Run is the command.

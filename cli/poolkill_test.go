@@ -34,7 +34,7 @@ var (
 type poolProcesses struct {
 	t       *testing.T
 	program string        // dohost
-	pause   time.Duration // between two looks of until
+	pause   time.Duration // between two polls of until
 	at, dir string
 	options string // of the pool: a key of poolsOfTests
 	client  *pool.Client

@@ -56,9 +56,9 @@ type Agent struct {
 	// asks the model again, and its tools run again. Zero means forever.
 	Keep time.Duration
 	// Budget bounds the use of the model: see [chat.Worker]. A chat agent uses the Budget of its class. A cycle that finds a budget exhausted waits:
-	// its messages remain in the inbox, and no attempt fails. It asks for a decision ([BudgetQuestions], [DecideBudget]), and without one looks
-	// again every 5 minutes. A Model that itself returns a [chat.BudgetError], for example because it asks another agent, makes the cycle wait
-	// without a question.
+	// its messages remain in the inbox, and no attempt fails. It asks for a decision ([BudgetQuestions], [DecideBudget]), and without one checks
+	// the budget again every 5 minutes. A Model that itself returns a [chat.BudgetError], for example because it asks another agent, makes the
+	// cycle wait without a question.
 	Budget chat.Budget
 	// Price is the price of the calls of the model: see [chat.Worker]. A chat agent uses the Price of its class.
 	Price func(chat.Usage) int64

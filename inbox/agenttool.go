@@ -30,9 +30,9 @@ import (
 // The order in a call: the path is checked; the message is inserted, or found; without an outcome the cycle ends as postponed. See awaitedRow for the
 // wake-up. If the tool has no Messages, the cycle itself waits, without the turn.
 
-// lookTime is the least time for the search for a response. A repetition may begin after the time limit, and the response may be
+// searchTime is the least time for the search for a response. A repetition may begin after the time limit, and the response may be
 // older.
-const lookTime = 5 * time.Second
+const searchTime = 5 * time.Second
 
 // AgentTool lets the model of an [Agent] ask another agent, as a tool with an input of its choice: see Agent.Agents. [Agent.Tool]
 // returns one with the fields Name, Description and Messages.
@@ -159,7 +159,7 @@ type requester struct {
 	place    string // of the cycle
 	// The collection of the cycle, and its first message.
 	collection, message string
-	until               time.Time // the time of the next look for an outcome, or at a budget; zero if the cycle waits for none. Owned by the holder of the turn
+	until               time.Time // the time of the next poll for an outcome, or of the next check of a budget; zero if the cycle waits for none. Owned by the holder of the turn
 }
 
 // waiter returns the cycle, for the wake-up.

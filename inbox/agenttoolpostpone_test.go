@@ -124,7 +124,7 @@ func TestAgentToolWithManyCallers(t *testing.T) {
 	})
 }
 
-// TestAgentToolWithoutWakeUp has a response that a version of the program without inboxes has stored: no wake-up follows. The caller looks again after
+// TestAgentToolWithoutWakeUp has a response that a version of the program without inboxes has stored: no wake-up follows. The caller polls again after
 // five minutes.
 func TestAgentToolWithoutWakeUp(t *testing.T) {
 	for _, object := range []string{"a", "other"} {

@@ -18,7 +18,7 @@ var errLate = errors.New("inbox: the time for the response is over")
 // errNoAgent is the error of an object that has no inbox over the collection.
 var errNoAgent = errors.New("inbox: the object is no agent, or has no such inbox")
 
-// askPause is the longest time until a cycle that waits for an outcome looks again, and unreachablePause the longest time until it calls an object
+// askPause is the longest time until a cycle that waits for an outcome polls again, and unreachablePause the longest time until it calls an object
 // again that could not be called. After a full disk that time is at least fullPause.
 const (
 	askPause         = 5 * time.Minute
@@ -52,7 +52,7 @@ func (t *AgentTool) ask(ctx context.Context, by *requester, object dohost.ID, m 
 	if t.Messages == nil {
 		return t.askOutside(ctx, by, m)
 	}
-	o, err := t.look(ctx, by, object, m)
+	o, err := t.poll(ctx, by, object, m)
 	if err != nil {
 		return r, err
 	}
@@ -77,9 +77,9 @@ func isLate(r Message, deadline time.Time) bool {
 	return !deadline.IsZero() && !r.Created.IsZero() && !r.Created.Before(deadline)
 }
 
-// look inserts a request into an object, unless an earlier run of the cycle has done so, and returns its outcome. If the object cannot be called,
+// poll inserts a request into an object, unless an earlier run of the cycle has done so, and returns its outcome. If the object cannot be called,
 // the error is an agent.PostponeError, or errLate after the time limit.
-func (t *AgentTool) look(ctx context.Context, by *requester, object dohost.ID, m Message) (o outcome, err error) {
+func (t *AgentTool) poll(ctx context.Context, by *requester, object dohost.ID, m Message) (o outcome, err error) {
 	s := by.ref.Storage()
 	row, known, err := askedRows.Get(ctx, s, askedKey(by.place, m.Request))
 	if err != nil {
@@ -91,11 +91,11 @@ func (t *AgentTool) look(ctx context.Context, by *requester, object dohost.ID, m
 	}
 	m.Created, m.Deadline = x.Created, t.deadline(by, x.Created)
 	if object == by.ref.Object().ID() {
-		o, err = look(ctx, by.ref, t.Messages, m, x.Inserted, by.waiter())
+		o, err = insertOrPoll(ctx, by.ref, t.Messages, m, x.Inserted, by.waiter())
 	} else {
 		policy := dohost.RetryPolicy{MaxElapsed: time.Second, ShouldRetry: isTransient}
 		err = dohost.Retry(ctx, &policy, func(ctx context.Context) error {
-			o, err = t.lookIn(ctx, by, object, m, x.Inserted)
+			o, err = t.pollIn(ctx, by, object, m, x.Inserted)
 			return err
 		})
 	}
@@ -139,8 +139,8 @@ func (t *AgentTool) askOutside(ctx context.Context, by *requester, m Message) (r
 	}
 	deadline := t.deadline(by, stored.Created)
 	end := deadline
-	if look := time.Now().Add(lookTime); !end.IsZero() && !stored.Created.Equal(m.Created) && end.Before(look) { // an earlier run has inserted it
-		end = look
+	if least := time.Now().Add(searchTime); !end.IsZero() && !stored.Created.Equal(m.Created) && end.Before(least) { // an earlier run has inserted it
+		end = least
 	}
 	r, err = until(ctx, end, func(ctx context.Context) (m Message, err error) {
 		err = by.ref.Rows().WaitElsewhere(ctx, func(ctx context.Context) error {

@@ -14,16 +14,16 @@ import (
 // A cycle that has asked another agent with Messages does not wait: it ends, and is repeated when the request has an outcome. Invariants:
 //
 //   - The outcome of a request is a function of the rows of the asked object: a response, or a message that is expired, parked or deleted. Each run
-//     of the cycle looks at them. A wake-up carries no outcome: a lost one costs time, and one too many costs a run.
-//   - If the request has no outcome yet, the cycle stores an awaitedRow in the asked object, in the turn of its look. The batch that makes an outcome
+//     of the cycle reads them. A wake-up carries no outcome: a lost one costs time, and one too many costs a run.
+//   - If the request has no outcome yet, the cycle stores an awaitedRow in the asked object, in the turn of its poll. The batch that makes an outcome
 //     finds the row, deletes it, and wakes the caller: directly in the same object, or else by a fiber that it starts. If the object
 //     is overloaded, or the outcome is a deletion on a full disk, there is no wake-up, and the caller finds the outcome after askPause.
-//   - A wake-up that comes before the end of the cycle that looked makes the repetition immediate: see agent.Rows.Wake.
+//   - A wake-up that comes before the end of the cycle that polled makes the repetition immediate: see agent.Rows.Wake.
 //   - The repetition is at the end of the time limit, and after askPause in any case: a writer without the inbox, or an import, may have
 //     made the outcome.
 //
 // The order: the message and the awaitedRow are one batch of the asked object; the cycle of the caller ends as postponed; the outcome and the
-// wake-up, or its fiber, are one batch; the cycle of the caller is repeated, with the recorded answers of its model, and looks again.
+// wake-up, or its fiber, are one batch; the cycle of the caller is repeated, with the recorded answers of its model, and polls again.
 
 // awaitedRow is a request in this object whose outcome a cycle waits for.
 type awaitedRow struct {
@@ -89,7 +89,7 @@ func finishWritten(ctx context.Context, of Ref, w *dohost.RowWrite) error {
 	}
 	err := finishRequestID(ctx, of, w.Collection, w.Key)
 	if w.Deleted && errors.Is(err, dohost.ErrNoSpace) {
-		err = nil // a full disk refuses the wake-up, but not the deletion: the caller looks again itself
+		err = nil // a full disk refuses the wake-up, but not the deletion: the caller polls again itself
 	}
 	return errors.Join(err, forgetAsked(ctx, of.Storage(), w.Collection, w.Key))
 }
@@ -153,7 +153,7 @@ func finishRequest(ctx context.Context, of Ref, r awaitedRow) error {
 // wakeKind is the kind of the fibers that wake cycles of other objects.
 const wakeKind agent.FiberKind[waiter] = "inbox.wake"
 
-// wakeRetry bounds the calls of a wake-up. Afterwards the caller has looked itself.
+// wakeRetry bounds the calls of a wake-up. Afterwards the caller has polled itself.
 var wakeRetry = dohost.RetryPolicy{MaxAttempts: -1, MaxDelay: 30 * time.Second, MaxElapsed: askPause, ShouldRetry: dohost.RetryAnyError}
 
 // wake wakes a cycle of another object.

@@ -36,7 +36,7 @@ import (
 type BudgetQuestion struct {
 	ID    string
 	Agent string // its name
-	// Scope and Name identify the exhausted budget: see [chat.BudgetError]. Measure, Spent and Limit are its state when a cycle last looked.
+	// Scope and Name identify the exhausted budget: see [chat.BudgetError]. Measure, Spent and Limit are its state at the last check by a cycle.
 	Scope        chat.BudgetScope
 	Name         string
 	Measure      string

@@ -282,7 +282,7 @@ func TestBudgetGrantedOtherwise(t *testing.T) {
 			}
 			return err
 		})
-		h.Advance(2*time.Minute + 10*time.Second) // the first looks, the second would look three minutes later
+		h.Advance(2*time.Minute + 10*time.Second) // the first checks the budget, the second would check it three minutes later
 		if got := responses(t, ctx, h); len(got) != 5 {
 			t.Errorf("responses: %q", got)
 		}

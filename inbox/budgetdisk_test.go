@@ -16,7 +16,7 @@ import (
 )
 
 // TestBudgetOnFullDisk ends a cycle with an exhausted budget while the disk is full. The cycle has no other error than the exhausted budget, and
-// the next look asks.
+// the next check of the budget asks.
 func TestBudgetOnFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()

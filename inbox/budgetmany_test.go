@@ -43,7 +43,7 @@ func parkedRows(ctx context.Context, d *desk) (n int, err error) {
 }
 
 // TestBudgetOfManyMessages decides a question with more messages than the waits of a batch: of three calls. The decision has the effect on the first ones, and
-// counts once. A fiber has the effect on the others. If it is cancelled, the next look of a cycle starts another.
+// counts once. A fiber has the effect on the others. If it is cancelled, the next check by a cycle starts another.
 func TestBudgetOfManyMessages(t *testing.T) {
 	const n = 2*inbox.WaitsPerBatch + 30
 	for _, c := range []struct{ approve, cancel bool }{{true, false}, {false, false}, {true, true}, {false, true}} {

@@ -9,8 +9,8 @@ import (
 
 // An agent tool reaches an asked agent with Messages in another object, of this host or of another one, by two procedures. Invariants:
 //
-//   - A look has the id of the message, which all repetitions have. The asked object inserts the message unless it has one with that id, or the
-//     caller knows that an earlier look inserted it. The check and the insertion are one batch, so the message is inserted once, even if an answer
+//   - A poll has the id of the message, which all repetitions have. The asked object inserts the message unless it has one with that id, or the
+//     caller knows that an earlier poll inserted it. The check and the insertion are one batch, so the message is inserted once, even if an answer
 //     is lost or an owner of either object ends.
 //   - The response is in the collection of the asked object until the program deletes it. The caller reads it in pieces, since a call from
 //     another host has a result of at most 1 MiB, which the asked object stores for 5 min. It does not change after it is stored.
@@ -31,9 +31,9 @@ type outcome struct {
 	Response Message   `json:"response"`        // between objects it has no content: see piece
 }
 
-// look inserts a message, unless it is stored or an earlier look has inserted it (asked), and returns its outcome. Without an outcome, look records
+// insertOrPoll inserts a message, unless it is stored or an earlier poll has inserted it (asked), and returns its outcome. Without an outcome, it records
 // that w waits for it.
-func look(ctx context.Context, of Ref, messages *dohost.Collection[Message], m Message, asked bool, w waiter) (o outcome, err error) {
+func insertOrPoll(ctx context.Context, of Ref, messages *dohost.Collection[Message], m Message, asked bool, w waiter) (o outcome, err error) {
 	row, ok, err := messages.Get(ctx, of.Storage(), m.ID)
 	stored := row.Value
 	switch {
@@ -64,8 +64,8 @@ func look(ctx context.Context, of Ref, messages *dohost.Collection[Message], m M
 	return o, nil
 }
 
-// lookIn is a look in an object.
-type lookIn struct {
+// pollRequest is the argument of insertOrPoll in another object.
+type pollRequest struct {
 	Collection string  `json:"collection"`
 	Message    Message `json:"message"` // without its content,
 	Content    []byte  `json:"content"` // which may not be UTF-8
@@ -73,8 +73,8 @@ type lookIn struct {
 	Waiter     waiter  `json:"waiter"`
 }
 
-// lookedIn is the result of a look in an object.
-type lookedIn struct {
+// pollAnswer is the result of insertOrPoll in another object.
+type pollAnswer struct {
 	outcome
 	piece
 }
@@ -92,21 +92,21 @@ func pieceOf(content string, from int) piece {
 	return piece{[]byte(content[from:min(from+maxPiece, n)]), n}
 }
 
-var lookProcedure = dohost.NewProcedure("inbox.look", func(ctx context.Context, object any, in lookIn) (r lookedIn, err error) {
+var pollProcedure = dohost.NewProcedure("inbox.look", func(ctx context.Context, object any, in pollRequest) (r pollAnswer, err error) {
 	of, messages, ok := inboxOf(object, in.Collection)
 	if !ok {
 		r.NoAgent = true
 		return r, nil
 	}
 	in.Message.Content = string(in.Content)
-	r.outcome, err = look(ctx, of, messages, in.Message, in.Asked, in.Waiter)
+	r.outcome, err = insertOrPoll(ctx, of, messages, in.Message, in.Asked, in.Waiter)
 	r.piece = pieceOf(r.Response.Content, 0)
 	r.Response.Content = ""
 	return r, err
 })
 
-// readIn reads a piece of a response.
-type readIn struct {
+// readRequest is the request for a piece of a response.
+type readRequest struct {
 	Collection string `json:"collection"`
 	Request    string `json:"request"`
 	To         string `json:"to"`
@@ -114,7 +114,7 @@ type readIn struct {
 	At         int    `json:"at"` // the first byte
 }
 
-var readProcedure = dohost.NewProcedure("inbox.read", func(ctx context.Context, object any, in readIn) (piece, error) {
+var readProcedure = dohost.NewProcedure("inbox.read", func(ctx context.Context, object any, in readRequest) (piece, error) {
 	of, messages, ok := inboxOf(object, in.Collection)
 	if !ok {
 		return piece{}, nil
@@ -131,17 +131,17 @@ func inboxOf(object any, collection string) (of Ref, messages *dohost.Collection
 	return of, messages, ok && hasInbox(of, collection)
 }
 
-// lookIn is look in another object.
-func (t *AgentTool) lookIn(ctx context.Context, by *requester, object dohost.ID, m Message, asked bool) (outcome, error) {
-	in := lookIn{t.Messages.Name, m, []byte(m.Content), asked, by.waiter()}
+// pollIn is insertOrPoll in another object.
+func (t *AgentTool) pollIn(ctx context.Context, by *requester, object dohost.ID, m Message, asked bool) (outcome, error) {
+	in := pollRequest{t.Messages.Name, m, []byte(m.Content), asked, by.waiter()}
 	in.Message.Content = ""
-	r, err := lookProcedure.Call(ctx, by.ref.Object(), object, in, nil)
+	r, err := pollProcedure.Call(ctx, by.ref.Object(), object, in, nil)
 	if err != nil {
 		return outcome{}, err
 	}
 	content := r.Bytes
 	for len(content) < r.Size {
-		at := readIn{t.Messages.Name, r.Response.InReplyTo, r.Response.From, r.Response.To, len(content)} // the request may have been changed
+		at := readRequest{t.Messages.Name, r.Response.InReplyTo, r.Response.From, r.Response.To, len(content)} // the request may have been changed
 		next, err := readProcedure.Call(ctx, by.ref.Object(), object, at, nil)
 		if err != nil {
 			return outcome{}, err

@@ -19,7 +19,7 @@ import (
 //
 //   - The batch of a response starts it, and so does Generate before it asks the model, if there are too many messages without a summary
 //     and none is open. So it also starts while the cycles fail because their prompts are too long.
-//   - It makes summaries until there are not too many messages. Its last look at them and its end are one batch, so no response that
+//   - It makes summaries until there are not too many messages. Its last read of them and its end are one batch, so no response that
 //     is stored while the fiber runs is forgotten. It ends after a summary that it must discard. So a write to a covered message costs no
 //     summary before the next cycle, and a cycle at most those of the whole conversation, however often covered messages were written.
 //   - The first batch after the answer of the model has the summary, if the messages are still the same. The answer is an operation of the

@@ -138,7 +138,7 @@ func TestArchivePanicIsOneLineInStandbyStatus(t *testing.T) {
 						a.setBroken("")
 						y.wantWaits(t, "")
 						a.setBroken(method)
-						y.resetCompared() // so that the next look reads objects
+						y.resetCompared() // so that the next pass reads objects
 					}
 				})
 			})

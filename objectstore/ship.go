@@ -104,7 +104,7 @@ type shipper struct {
 	sinceBase  int64 // bytes of records since then
 	newest     archivedAt
 	lastSeen   archivedAt // newest at the time checked
-	checked    time.Time  // the last look for lastSeen
+	checked    time.Time  // the last check for lastSeen
 }
 
 func newShipper(s *Store, o *Shipping) *shipper {

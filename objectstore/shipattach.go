@@ -113,11 +113,11 @@ type archivedAt struct {
 	at   frame.Position
 }
 
-// checkTime is the least time between two looks for an object that the archive had. A look reads one object.
+// checkTime is the minimum time between two checks that the archive still has its newest object. A check reads one object.
 const checkTime = time.Minute
 
-// checkArchive is called before records are put. Once a minute it looks for the object that was the newest one at the previous
-// look: an archive that was emptied, replaced or unmounted since does not have it, even if objects were put later. The
+// checkArchive is called before records are put. Once a minute it reads the object that was the newest one at the previous
+// check: an archive that was emptied, replaced or unmounted since does not have it, even if objects were put later. The
 // archive is then compared with the store as at Open. If the object is damaged, a new base is made. In both cases it returns
 // false: the shipment must not be put.
 func (sh *shipper) checkArchive() (valid bool, err error) {

@@ -64,7 +64,7 @@ type Standby struct {
 	retry    time.Duration  // the least time until the next pass, after a failure of the first base
 	at       frame.Position // of the last applied record
 	// compared reports that the standby has compared the record at, or an earlier one of its own history, with the same record in the
-	// archive, and that the archive has not lost its newest record since. A look without an object that has the record does not set it.
+	// archive, and that the archive has not lost its newest record since. A pass without an object that has the record does not set it.
 	compared   bool
 	identified frame.Name // of the object without the record at that was compared last; zero for none
 	newest     uint64     // the newest record of the archive at the last list
@@ -79,14 +79,14 @@ type Standby struct {
 	status StandbyStatus
 	lag    lagClock
 	ending bool // Close was called
-	// cancel ends the context of the holder of applying, with a cause; nil if there is no holder. looking reports that the holder reads the
+	// cancel ends the context of the holder of applying, with a cause; nil if there is no holder. reading reports that the holder reads the
 	// archive.
 	cancel  context.CancelCauseFunc
-	looking bool
-	asIs    int // calls of PromoteAsIs: while there are some, each look at the archive ends at its beginning
+	reading bool
+	asIs    int // calls of PromoteAsIs: while there are some, each pass over the archive ends at its beginning
 }
 
-// StandbyStatus describes a standby at its last look at the archive.
+// StandbyStatus describes a standby after its last pass over the archive.
 type StandbyStatus struct {
 	Identity Identity  // of the store that it follows; zero before the first base
 	Record   uint64    // the last applied record; zero before the first base
@@ -94,7 +94,7 @@ type StandbyStatus struct {
 	Archived uint64    // the newest record in the archive
 	Lag      uint64    // records in the archive that are not applied
 	// LagTime is the time since the standby found the oldest of them, or a newer record if the archive lacks the oldest; zero if there is
-	// none. After many looks without progress it may be too long.
+	// none. After many passes without progress it may be too long.
 	LagTime time.Duration
 	// Waiting is why the standby cannot continue before the archive changes; empty if it has applied all records.
 	Waiting  string
@@ -208,9 +208,9 @@ func (y *Standby) wait(why string) {
 	}
 }
 
-// acquire waits until there is no other holder of applying. It returns the context of the holder. If looking is set, the holder reads the
+// acquire waits until there is no other holder of applying. It returns the context of the holder. If reading is set, the holder reads the
 // archive, and PromoteAsIs ends the context.
-func (y *Standby) acquire(ctx context.Context, looking bool) (context.Context, error) {
+func (y *Standby) acquire(ctx context.Context, reading bool) (context.Context, error) {
 	if err := ctx.Err(); err != nil { // select would choose at random
 		return nil, err
 	}
@@ -226,7 +226,7 @@ func (y *Standby) acquire(ctx context.Context, looking bool) (context.Context, e
 		return nil, ErrClosed
 	}
 	ctx, y.cancel = context.WithCancelCause(ctx)
-	if y.looking = looking; looking && y.asIs > 0 {
+	if y.reading = reading; reading && y.asIs > 0 {
 		y.cancel(errInterrupted)
 	}
 	return ctx, nil
@@ -244,8 +244,8 @@ func (y *Standby) release() {
 // history. Follow then returns nil, and the standby can be read until Close. If the archive lacks a record or the last applied one, has no
 // complete base yet, or cannot be read, Promote returns ErrStandbyLags with the reason, and the standby continues to follow. Other errors: the
 // errors of Follow, which then returns the same error; ErrClosed; the errors of ctx. Promoting a promoted standby has no effect.
-// Promote waits until the current look of Follow ends. If a read of the archive has not ended for ten seconds, or if PromoteAsIs is called
-// while Promote looks at the archive, it returns ErrStandbyLags, too.
+// Promote waits until the current pass of Follow ends. If a read of the archive has not ended for ten seconds, or if PromoteAsIs is called
+// while Promote reads the archive, it returns ErrStandbyLags, too.
 //
 // Promote does not stop a host that still ships to the archive. The two stores then have different histories.
 func (y *Standby) Promote(ctx context.Context) (StandbyStatus, error) {
@@ -266,11 +266,11 @@ func (y *Standby) Promote(ctx context.Context) (StandbyStatus, error) {
 	})
 }
 
-// PromoteAsIs is Promote without a look at the archive, and interrupts a look of Follow or of Promote. Records that only the archive has are
+// PromoteAsIs is Promote without reading the archive; it interrupts a read of Follow or of Promote. Records that only the archive has are
 // lost for the promoted store. A standby without a state returns ErrNoBase.
 func (y *Standby) PromoteAsIs(ctx context.Context) (StandbyStatus, error) {
 	y.mu.Lock()
-	if y.asIs++; y.cancel != nil && y.looking {
+	if y.asIs++; y.cancel != nil && y.reading {
 		y.cancel(errInterrupted)
 	}
 	y.mu.Unlock()
@@ -282,9 +282,9 @@ func (y *Standby) PromoteAsIs(ctx context.Context) (StandbyStatus, error) {
 	return y.promote(ctx, false, func(context.Context) error { return nil })
 }
 
-// promote makes the directory a store after prepare. If looking is set, prepare reads the archive.
-func (y *Standby) promote(ctx context.Context, looking bool, prepare func(context.Context) error) (StandbyStatus, error) {
-	held, err := y.acquire(ctx, looking)
+// promote makes the directory a store after prepare. If reading is set, prepare reads the archive.
+func (y *Standby) promote(ctx context.Context, reading bool, prepare func(context.Context) error) (StandbyStatus, error) {
+	held, err := y.acquire(ctx, reading)
 	if err != nil {
 		return StandbyStatus{}, refusedPromotion(ctx, err)
 	}

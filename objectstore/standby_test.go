@@ -29,8 +29,8 @@ func standbyOf(t *testing.T, fs *FS, a Archive) *Standby {
 	return y
 }
 
-// look is one pass over the archive.
-func (y *Standby) look(t *testing.T) error {
+// runPass runs one pass over the archive.
+func (y *Standby) runPass(t *testing.T) error {
 	t.Helper()
 	_, err := y.pass(t.Context())
 	return err
@@ -65,7 +65,7 @@ func (y *Standby) wantState(t *testing.T, at string, states map[uint64]map[strin
 // wantWaits wants a pass that ends without an error, and this reason to wait.
 func (y *Standby) wantWaits(t *testing.T, why string) {
 	t.Helper()
-	if err := y.look(t); err != nil {
+	if err := y.runPass(t); err != nil {
 		t.Fatal(err)
 	}
 	if got := y.Status().Waiting; !strings.Contains(got, why) || (why == "") != (got == "") {
@@ -132,7 +132,7 @@ func TestStandbyFollowsARunningHost(t *testing.T) {
 		y.wantState(t, "promoted", history(t, a), last)
 		put(t, ro, "o", "n", "after the promotion")
 		time.Sleep(3 * time.Second)
-		if err := y.look(t); err != nil {
+		if err := y.runPass(t); err != nil {
 			t.Error(err)
 		}
 		y.wantState(t, "after the promotion", history(t, a), last)
@@ -186,7 +186,7 @@ func TestStandbyIsAPrefixWhereverItIsCutOff(t *testing.T) {
 		images := imagesOf(fs, func() []int64 { return []int64{int64(y.Status().Record)} }, func() {
 			for _, name := range slices.Sorted(maps.Keys(whole.objects)) {
 				grown.objects[name] = whole.objects[name]
-				if err := y.look(t); err != nil {
+				if err := y.runPass(t); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -222,7 +222,7 @@ func TestStandbyIsAPrefixWhereverItIsCutOff(t *testing.T) {
 			} else {
 				begun++
 			}
-			if err := y.look(t); err != nil {
+			if err := y.runPass(t); err != nil {
 				t.Fatalf("%s: %v", im.at, err)
 			}
 			y.wantState(t, im.at+", continued", states, last)

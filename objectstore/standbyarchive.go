@@ -30,7 +30,7 @@ type hangingError struct {
 	since time.Time
 }
 
-// Error has no duration, so it is the same at each look.
+// Error has no duration, so it is the same in each pass.
 func (e *hangingError) Error() string {
 	return e.read + " has not ended since " + e.since.UTC().Format(time.RFC3339)
 }
@@ -171,7 +171,7 @@ func (a *followedArchive) cancelSlow(slow *hangingError) {
 	}
 }
 
-// runningRead returns a read that runs although the standby does not look at the archive; nil if there is none.
+// runningRead returns a read that runs although the standby does not read the archive; nil if there is none.
 func (a *followedArchive) runningRead() *hangingError {
 	a.mu.Lock()
 	defer a.mu.Unlock()

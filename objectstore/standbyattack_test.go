@@ -74,7 +74,7 @@ func TestStandbyOfAFolderWithOtherFiles(t *testing.T) {
 			if err := c.make(path); err != nil {
 				t.Fatal(err)
 			}
-			err = y.look(t)
+			err = y.runPass(t)
 			st := y.Status()
 			if c.refused == "" && err != nil || c.refused != "" && (!errors.Is(err, ErrDamagedArchive) || !strings.Contains(err.Error(), c.refused)) {
 				t.Errorf("%v; want %q", err, c.refused)
@@ -88,7 +88,7 @@ func TestStandbyOfAFolderWithOtherFiles(t *testing.T) {
 			if err := os.Remove(path); err != nil {
 				t.Fatal(err)
 			}
-			if err := y.look(t); err != nil {
+			if err := y.runPass(t); err != nil {
 				t.Error(err)
 			}
 			if st := y.Status(); st.Record != last || st.Waiting != "" {

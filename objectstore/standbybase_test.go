@@ -163,7 +163,7 @@ func TestStandbyFirstBaseKeepsTheReserve(t *testing.T) {
 		}
 		fs.SetFree(1 << 40)
 		y := standbyOf(t, fs, a)
-		if err := y.look(t); err != nil {
+		if err := y.runPass(t); err != nil {
 			t.Fatalf("the disk is full in the middle: %v", err)
 		}
 		if st := y.Status(); !strings.Contains(st.Waiting, "disk almost full") || st.Record != 0 {

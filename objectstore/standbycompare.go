@@ -7,12 +7,12 @@ import (
 	"github.com/dohost/dohost/internal/frame"
 )
 
-// resetCompared makes the next look compare the archive with the last applied record again.
+// resetCompared makes the next pass compare the archive with the last applied record again.
 func (y *Standby) resetCompared() { y.compared, y.identified = false, frame.Name{} }
 
 // compare checks that the archive is of the standby's history. It verifies the chain of the object that has the last applied record, so an
 // object that was refused after its last record is refused again. If no object has the record, compare checks the store and the fork of
-// another object, once for each name. That does not set compared: the archive may be of another history of this fork, so the next look
+// another object, once for each name. That does not set compared: the archive may be of another history of this fork, so the next pass
 // searches for the record again.
 func (y *Standby) compare(ctx context.Context, list *archiveList) error {
 	name, has := y.comparedObject(list)

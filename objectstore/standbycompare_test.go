@@ -52,7 +52,7 @@ func TestStandbyComparesAgainAfterALookWithoutItsRecord(t *testing.T) {
 			y.wantWaits(t, fmt.Sprintf("the standby has record %d", o.Last))
 		}
 		a.set(func(a *memArchive) { a.objects = forged.objects })
-		if err := y.look(t); !errors.Is(err, ErrForeignArchive) || !strings.Contains(err.Error(), differs) {
+		if err := y.runPass(t); !errors.Is(err, ErrForeignArchive) || !strings.Contains(err.Error(), differs) {
 			t.Errorf("another record came: %v; want %q", err, differs)
 		}
 		a.set(func(a *memArchive) { a.objects = whole.objects })
@@ -80,7 +80,7 @@ func TestStandbyRefusesAnObjectWithoutTheRecordOfItsName(t *testing.T) {
 		})
 		y = standbyOf(t, fs, a)
 		text := fmt.Sprintf("object %v: record %d: it is missing", o.Name, o.Last)
-		if err := y.look(t); !errors.Is(err, ErrDamagedArchive) || !strings.Contains(err.Error(), text) {
+		if err := y.runPass(t); !errors.Is(err, ErrDamagedArchive) || !strings.Contains(err.Error(), text) {
 			t.Errorf("%v; want %q", err, text)
 		}
 		if _, err := y.Promote(t.Context()); !errors.Is(err, ErrDamagedArchive) {

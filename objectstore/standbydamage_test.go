@@ -19,7 +19,7 @@ func refusesAt(t *testing.T, damage string, a, whole *memArchive, states map[uin
 	t.Helper()
 	y := standbyOf(t, NewMemFS(), a)
 	defer y.Close()
-	err := y.look(t)
+	err := y.runPass(t)
 	if !errors.Is(err, ErrDamagedArchive) || !strings.Contains(err.Error(), text) {
 		t.Errorf("%s: %v; want %q", damage, err, text)
 	}
@@ -28,7 +28,7 @@ func refusesAt(t *testing.T, damage string, a, whole *memArchive, states map[uin
 		t.Errorf("%s: promoted: %v", damage, err)
 	}
 	a.set(func(a *memArchive) { a.objects = whole.clone().objects })
-	if err := y.look(t); err != nil {
+	if err := y.runPass(t); err != nil {
 		t.Errorf("%s, repaired: %v", damage, err)
 	}
 	y.wantState(t, damage+", repaired", states, last)
@@ -161,7 +161,7 @@ func TestStandbyRefusesAnotherHistory(t *testing.T) {
 		follow := func(a *memArchive) error {
 			y := standbyOf(t, fs, a)
 			defer y.Close()
-			return y.look(t)
+			return y.runPass(t)
 		}
 		if err := follow(mine); err != nil {
 			t.Fatal(err)
@@ -201,7 +201,7 @@ func TestStandbyRefusesAnotherHistory(t *testing.T) {
 		y.wantWaits(t, "")
 		whole := mine.clone()
 		mine.set(func(a *memArchive) { a.objects = longer.objects })
-		if err := y.look(t); !errors.Is(err, ErrForeignArchive) || errors.Is(err, ErrDamagedArchive) {
+		if err := y.runPass(t); !errors.Is(err, ErrForeignArchive) || errors.Is(err, ErrDamagedArchive) {
 			t.Errorf("replaced by the archive of another store with more records: %v", err)
 		}
 		mine.set(func(a *memArchive) { a.objects = whole.objects })
@@ -209,7 +209,7 @@ func TestStandbyRefusesAnotherHistory(t *testing.T) {
 		mine.set(func(a *memArchive) { a.objects = nil })
 		y.wantWaits(t, fmt.Sprintf("the newest record of the archive is 0, the standby has record %d", newest.Last))
 		mine.set(func(a *memArchive) { a.objects = shorter.objects })
-		if err := y.look(t); !errors.Is(err, ErrForeignArchive) {
+		if err := y.runPass(t); !errors.Is(err, ErrForeignArchive) {
 			t.Errorf("replaced by the archive of another store: %v", err)
 		}
 	})
@@ -254,7 +254,7 @@ func TestStandbyRefusesADivergedObject(t *testing.T) {
 		}
 		a.set(func(a *memArchive) { a.objects[o.Name.String()] = diverged })
 		text := fmt.Sprintf("record %d: the archive has two records with this number", o.First)
-		if err := y.look(t); !errors.Is(err, ErrDamagedArchive) || !strings.Contains(err.Error(), text) {
+		if err := y.runPass(t); !errors.Is(err, ErrDamagedArchive) || !strings.Contains(err.Error(), text) {
 			t.Errorf("%v; want %q", err, text)
 		}
 		if record := y.Status().Record; record != o.First {

@@ -12,7 +12,7 @@ import (
 	"github.com/dohost/dohost/internal/frame"
 )
 
-// The bounds of the time between two looks at the archive. A list of many objects takes long, so within these bounds the pause is ten
+// The bounds of the time between two listings of the archive. A list of many objects takes long, so within these bounds the pause is ten
 // times as long as the list.
 const (
 	followEvery  = time.Second

@@ -20,7 +20,7 @@ func TestStandbyHidesHalfImportedObjects(t *testing.T) {
 		wantObject := func(when string, id ID, importing, exists bool) {
 			t.Helper()
 			time.Sleep(5 * time.Second) // until the host has shipped its records
-			if err := y.look(t); err != nil {
+			if err := y.runPass(t); err != nil {
 				t.Fatal(err)
 			}
 			if got, want := y.Status().Record, s.Stats().Ship.Record; got != want {

@@ -29,7 +29,7 @@ func TestStandbyLagTimeAfterTwoGaps(t *testing.T) {
 		}
 		wantLag := func(when string, want time.Duration) {
 			t.Helper()
-			if err := y.look(t); err != nil {
+			if err := y.runPass(t); err != nil {
 				t.Fatal(err)
 			}
 			if st := y.Status(); st.LagTime != want {

@@ -31,7 +31,7 @@ type inspected interface {
 //
 //	GET  /healthz, /readyz, /metrics            /readyz is 503 while the standby waits
 //	GET  /v1/standby                            its last record, and its lag
-//	POST /v1/promote                            make it a store; as_is=true: without a look at the archive
+//	POST /v1/promote                            make it a store; as_is=true: without reading the archive
 //	GET  /v1/objects, /v1/objects/{class}/{name}, .../details, .../alarm, .../export    as [Admin]
 //
 // It has the checks of Admin. Of the options it uses Hosts, Tokens and Logger.

@@ -144,7 +144,7 @@ type probe struct{ *chat.Agent[struct{}] }
 
 const probes dohost.Namespace[probe] = "chattest"
 
-// poll is the time between two looks of the client at the request, in virtual time.
+// poll is the time between two polls of the request by the client, in virtual time.
 const poll = 5 * time.Second
 
 // ask is the client. It returns after the end of the reply.

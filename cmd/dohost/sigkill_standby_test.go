@@ -141,7 +141,7 @@ func (s *standbyCommand) promote(flags ...string) {
 	}
 }
 
-// promotedCopy promotes a copy of a killed standby without a look at its folder, and returns the counters. It returns false if the standby
+// promotedCopy promotes a copy of a killed standby without reading its folder, and returns the counters. It returns false if the standby
 // had no state yet.
 func (k *killTest) promotedCopy(standby, dir string) (totals map[string]int, ok bool) {
 	k.t.Helper()

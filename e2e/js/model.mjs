@@ -121,7 +121,7 @@ test('cleared', () => {
   assert.deepEqual(shown(frames(asked, ...starts('r'), { type: 'cf_agent_chat_clear' })), [])
 })
 
-test('what has happened between two looks', () => {
+test('changes between two views', () => {
   const look = (epoch, live, runs, state = 'running') => ({ reached: true, object: { epoch, live }, details: [{ kind: 'request', id: 'r', state, counts: { runs } }] })
   const kinds = (a, b, epoch) => changes(a, b, epoch).map((c) => c.kind)
   assert.deepEqual(kinds(null, look('1.1', true, 1), ''), [])
