@@ -43,7 +43,7 @@ func write(t *testing.T, h *dohost.Host, letter ...string) (end dohost.Position)
 	return end
 }
 
-// wasReset reports whether err says that a feed does not have the history of a reader.
+// wasReset reports whether err means that a feed does not have the history of a reader.
 func wasReset(err error) bool {
 	e, ok := errors.AsType[*dohost.FeedError](err)
 	return ok && e.Reset

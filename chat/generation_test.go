@@ -31,7 +31,7 @@ func parents(ctx context.Context, c *workerAgent, sink *chat.ChunkSink[chat.Stor
 // writerKey is the context key of the writer of a run.
 type writerKey struct{}
 
-// storing returns a tool that runs a worker, whose chunks it stores as a generation if that has an id. mark tells whether the tools of the
+// storing returns a tool that runs a worker, whose chunks it stores as a generation if that has an id. mark reports whether the tools of the
 // worker are in the generation.
 func storing(c *workerAgent, sink *chat.ChunkSink[chat.StoredChunk], w *chat.Worker[map[string]string, string], generation string, mark bool) chat.Tool {
 	if generation != "" {

@@ -62,7 +62,7 @@ type Scenario struct {
 	// (Options.BaseAfter), also while another process takes over.
 	SharedLog bool
 	// Sample, if not zero, is how many runs with one ending EveryPoint does, for a test that must be quick, and with FullDisk a third
-	// as many with a full disk. If there are more, Seed draws them, and the summary says how many of the points were tried. Let another test, or the same test
+	// as many with a full disk. If there are more, Seed draws them, and the summary reports how many of the points were tried. Let another test, or the same test
 	// with a flag, do all.
 	Sample int
 	// Pairs is how many pairs of endings are tried: the first ending is one that was tried

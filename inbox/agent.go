@@ -84,7 +84,7 @@ const (
 )
 
 // prompt is the input of the worker. Its JSON is the identity of a run, and has nothing: the scope and the position of a cycle
-// tell its runs apart. While a cycle waits for its repetition, others may run, and rows may change. The calls of its tools must
+// distinguish its runs. While a cycle waits for its repetition, others may run, and rows may change. The calls of its tools must
 // stay the same operations.
 type prompt struct {
 	messages []chat.Message

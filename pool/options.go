@@ -54,7 +54,7 @@ type Options struct {
 	MaxResult int
 
 	// Authorize decides about each request of a client: see [dohost.Handlers]. Callers with [dohost.RightsReadOnly] can read tasks with
-	// their texts and results, and list tasks, workers, roles and commands. All callers that may write trust one another: the pool cannot tell one worker from another. Nil admits all
+	// their texts and results, and list tasks, workers, roles and commands. All callers that may write trust one another: the pool cannot distinguish workers. Nil admits all
 	// callers.
 	Authorize func(context.Context, *dohost.AccessRequest) (dohost.Access, error)
 }

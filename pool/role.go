@@ -12,7 +12,7 @@ import (
 // Declare declares a role.
 type Declare struct {
 	Role string `json:"role"`
-	// Managed says that a daemon restarts the role's workers. The pool requests no restarts of an unmanaged role.
+	// Managed is set if a daemon restarts the role's workers. The pool requests no restarts of an unmanaged role.
 	Managed bool `json:"managed"`
 }
 

@@ -39,7 +39,7 @@ type taskRow struct {
 	Attempts int       // claims, without released ones
 	Reason   string    // why it is pending again; of a failed task, its error
 	Once     bool      `msgpack:",omitempty"` // no worker starts it after another one
-	// Uncertain says that a worker has started it, and that the pool has no report of the end of that attempt.
+	// Uncertain is set if a worker has started it, and the pool has no report of the end of that attempt.
 	Uncertain bool    `msgpack:",omitempty"`
 	Notify    *Notify `msgpack:",omitempty"` // nil: nothing is notified
 	Notified  bool    `msgpack:",omitempty"` // of its end

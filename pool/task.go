@@ -20,7 +20,7 @@ type NewTask struct {
 	// Key makes a repeated post harmless: a second post with the key returns the task of the first, while the pool keeps it. Its other fields,
 	// apart from WithinMS, must be equal. It is UTF-8 of up to 256 bytes without a zero byte. Empty means none.
 	Key string `json:"key,omitempty"`
-	// Once says that no worker starts the task after another one has: the task fails if the claim of a worker that has started it ends
+	// Once limits the task to one start: the task fails if the claim of a worker that has started it ends
 	// without a handoff, for any reason. Claims that end before the start do not count, except against MaxAttempts.
 	Once bool `json:"once,omitempty"`
 
@@ -49,7 +49,7 @@ type Task struct {
 	// Reason is the reason why the task is pending again; of a failed task, its error.
 	Reason string `json:"reason,omitempty"`
 	Once   bool   `json:"once,omitempty"`
-	// Uncertain says that a worker has started the task, and that the pool has no report of the end of that attempt, which may have had
+	// Uncertain is set if a worker has started the task, and the pool has no report of the end of that attempt, which may have had
 	// effects: the lease has lapsed, the worker has ended or has released the task, or the task was cancelled.
 	Uncertain bool `json:"uncertain,omitempty"`
 

@@ -107,7 +107,7 @@ func (s *Subscription) alarm(ctx context.Context, _ dohost.AlarmInfo) error {
 // attempt is the result of an attempt to deliver a wake.
 type attempt struct {
 	failure error
-	done    bool   // the response says that the worker is done
+	done    bool   // the worker has responded that it is done
 	links   []link // that were in the wake
 }
 

@@ -57,7 +57,7 @@ type properties struct {
 // span is a history and its first position: the number of its first chunk, or 0 for the history that begins with the stream.
 //
 // Each incarnation begins a history with its first append. The last one may have come from an import or a restored copy of the store, which
-// lacks appends whose offsets clients have, and no state of an object tells the one from the other.
+// lacks appends whose offsets clients have, and no state of an object distinguishes the two.
 type span struct {
 	History history
 	First   uint64

@@ -84,7 +84,7 @@ type answer struct {
 	stop      sdk.StopReason
 
 	blocks    map[int64]*block
-	emptyCall *block // a call without input; the end of the answer says whether the input was cut off
+	emptyCall *block // a call without input; the end of the answer reports whether the input was cut off
 }
 
 // block is a content block of an answer.

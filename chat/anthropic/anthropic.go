@@ -144,7 +144,7 @@ func (m *Model) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk
 	}
 }
 
-// refusesOutput reports whether an error says that the provider refuses the output format of a request.
+// refusesOutput reports whether an error means that the provider refuses the output format of a request.
 func (m *Model) refusesOutput(params *sdk.MessageNewParams, err error) bool {
 	e, ok := errors.AsType[*sdk.Error](err)
 	return ok && params.OutputConfig.Format.Schema != nil &&

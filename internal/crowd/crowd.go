@@ -78,7 +78,7 @@ func Start(ctx context.Context, o Config) (*Crowd, error) {
 	c := &Crowd{cmd: cmd, in: in, out: json.NewDecoder(bufio.NewReader(out))}
 	n, err := c.readMessage()
 	if err == nil && !n.Connected {
-		err = fmt.Errorf("the crowd tells %+v", n)
+		err = fmt.Errorf("the first message of the crowd is %+v, want that it has connected", n)
 	}
 	if err != nil {
 		return nil, errors.Join(err, in.Close(), cmd.Wait())

@@ -2,7 +2,7 @@
 
 package invariants
 
-// Enabled says whether this build makes the checks. It is a constant, so code
+// Enabled reports whether this build makes the checks. It is a constant, so code
 // under "if invariants.Enabled" is not even in other builds.
 const Enabled = true
 

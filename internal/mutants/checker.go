@@ -114,7 +114,7 @@ func (c *checker) try(ctx context.Context, binary string, v *trialResult) error 
 	}
 	first, ok := f.first()
 	if !ok {
-		return fmt.Errorf("no failure tells of an error at an ended point:\n%s", tail(output))
+		return fmt.Errorf("no failure is of an error at an ended point:\n%s", tail(output))
 	}
 	v.found, v.first = f.count(), first
 	if err := c.runSlowDisk(ctx, binary, v.s); err != nil {

@@ -58,7 +58,7 @@ func TestParseMutation(t *testing.T) {
 	}
 	for text, why := range map[string]string{
 		"# scenario: ./z T\n" + diff:                "what is wrong",
-		"# wrong\n" + diff:                          "which scenario",
+		"# wrong\n" + diff:                          "names the scenario",
 		"# wrong\n# scenario: ./z T\n":              "changes nothing",
 		"# wrong\n# scenario: T\n" + diff:           "want a package",
 		"# wrong\n# test: T\n" + diff:               "want a package",

@@ -92,7 +92,7 @@ func parseMutation(text string) (*mutation, error) {
 	case m.what == "":
 		return nil, errors.New("no line says what is wrong")
 	case len(m.scenarios) == 0:
-		return nil, errors.New("no line says which scenario or test finds it")
+		return nil, errors.New("no line names the scenario or test that finds it")
 	case len(m.files) == 0:
 		return nil, errors.New("it changes nothing")
 	}

@@ -35,7 +35,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Stream answers a prompt, as the tasks of the cycle tell.
+// Stream answers a prompt, by the tasks of the cycle.
 func (a *answerer) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
 	now := ctx.Value(cycleKey{}).(*cycle)
 	var numbers []string

@@ -94,7 +94,7 @@ func (j job) item() *inbox.Message {
 // isJob reports whether a row of the model is a job.
 func isJob(i *inbox.Message) bool { return len(i.ID) == 2 && i.ID[0] == 'j' }
 
-// task is the content of a row, as JSON: it tells how the cycles of the row go.
+// task is the content of a row, as JSON: the script of the cycles of the row.
 type task struct {
 	Number int
 	Fails  failure `json:",omitempty"`

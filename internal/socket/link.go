@@ -98,7 +98,7 @@ func (l *Link) endLocked() (first bool) {
 	return first
 }
 
-// fail ends the link, and tells the owner.
+// fail ends the link, and notifies the owner.
 func (l *Link) fail() {
 	l.mu.Lock()
 	first := l.endLocked()

@@ -48,7 +48,7 @@ func (c *Conn) SetAccess(access any) {
 	c.access = access
 }
 
-// answerEdge tells the edge that the object has accepted the socket; or with the status 502 that it is unknown whether the next incarnation
+// answerEdge notifies the edge that the object has accepted the socket; or with the status 502 that it is unknown whether the next incarnation
 // has the socket.
 func answerEdge(w http.ResponseWriter, detached bool) {
 	if detached {

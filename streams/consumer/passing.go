@@ -132,7 +132,7 @@ func (p *passing) passData(ctx context.Context, r *response, had int64) error {
 	}
 }
 
-// readPart reads maxBatch bytes, or less with io.EOF. io.ReadFull would not tell an end from a response that was cut off.
+// readPart reads maxBatch bytes, or less with io.EOF. io.ReadFull would not distinguish an end from a response that was cut off.
 func readPart(r io.Reader) (part []byte, err error) {
 	part = make([]byte, maxBatch)
 	n := 0

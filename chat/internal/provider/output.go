@@ -110,7 +110,7 @@ func (r *RefusedOutputs) Add(p *chat.Prompt) {
 	r.known[sha256.Sum256(p.Output)] = true
 }
 
-// Refuses reports whether the response to a request says that the request is invalid and names one of the words.
+// Refuses reports whether the response to a request states that the request is invalid and names one of the words.
 func Refuses(status int, text string, words ...string) bool {
 	if status != http.StatusBadRequest && status != http.StatusUnprocessableEntity {
 		return false

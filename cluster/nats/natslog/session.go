@@ -119,7 +119,7 @@ func (l *Log) endAbsent(ctx context.Context, name string) (ended bool, err error
 	return err == nil, err
 }
 
-// begin writes the key. If it fails, it may be called again. Only the answer to an attempt tells when the key was written, so a short attempt
+// begin writes the key. If it fails, it may be called again. The node learns only from the answer to an attempt when the key was written, so a short attempt
 // would never succeed on servers that need longer for a write.
 func (s *session) begin(ctx context.Context) error {
 	err := s.log.persistFrom(ctx, answerTime, func(ctx context.Context) error {
