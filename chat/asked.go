@@ -27,7 +27,7 @@ var deliverRetry = dohost.RetryPolicy{MaxAttempts: -1, MaxDelay: time.Minute, Ma
 const deliverRetries = 24
 
 // maxDeciding bounds the concurrent calls of OnAsked for one request. The caller repeats a request of another host after about a minute, while an
-// earlier call may run on.
+// earlier call may still be running.
 const maxDeciding = 4
 
 // errDeciding is the error of a further repetition, which the caller repeats later.

@@ -46,8 +46,8 @@ const (
 	maxProgressBytes = 256 << 10
 	// progressFrame is the number of bytes of the frame of a chunk, without the chunk and the id of the call.
 	progressFrame = 160
-	// maxProgressRuns bounds the runs with a log. Another run deletes the log of the oldest one that has ended, or has no log if there is
-	// none.
+	// maxProgressRuns bounds the runs with a log. A further run deletes the log of the oldest ended run; if no run has
+	// ended, the further run gets no log.
 	maxProgressRuns = 8
 	// maxReplayedRuns bounds the runs that a new connection receives: the newest ones.
 	maxReplayedRuns = 64

@@ -11,7 +11,7 @@ import (
 	"github.com/dohost/dohost/chat/uimessage"
 )
 
-// forwarder sends the chunks of a reply to the agent that has asked, while that has clients. Its task has the turn, except while
+// forwarder sends the chunks of a reply to the asking agent while that agent has clients. Its task has the turn, except while
 // it waits for the caller or for a chunk. A nil forwarder has no effect.
 type forwarder struct {
 	l     *liveReply
@@ -208,7 +208,7 @@ func (l *liveReply) addressAtEnd(ctx context.Context) (*returnAddress, error) {
 	return &a, nil
 }
 
-// addResults adds the results of the calls that the message has waited for: the log of no reply has them. Clients that have seen
+// addResults adds the results of the calls that the message waited for, which no reply's log contains. Clients that have seen
 // nothing of the request do not need them.
 func (r *returnAddress) addResults(m *Message) {
 	if r.Hidden || r.Cut || r.Next == 0 && len(r.Rest) == 0 {

@@ -58,7 +58,7 @@ type Scenario struct {
 	FullDisk bool
 	// SharedLog keeps the history of the store in a shared log in memory, which each process acquires. With
 	// [dohost.EndTakeOver] another process acquires it, with an older directory or an empty one, while the code of the
-	// former owner runs on for some seconds, without effect but on the Services. Bases cut the log after a few records
+	// former owner keeps running for some seconds, with no effect except on the Services. Bases cut the log after a few records
 	// (Options.BaseAfter), also while another process takes over.
 	SharedLog bool
 	// Sample, if not zero, is how many runs with one ending EveryPoint does, for a test that must be quick, and with FullDisk a third

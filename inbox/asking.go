@@ -13,7 +13,7 @@ import (
 )
 
 // errLate is the error of a response that is not there in time.
-var errLate = errors.New("inbox: the time for the response is over")
+var errLate = errors.New("inbox: no response before the deadline")
 
 // errNoAgent is the error of an object that has no inbox over the collection.
 var errNoAgent = errors.New("inbox: the object is no agent, or has no such inbox")

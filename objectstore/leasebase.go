@@ -146,7 +146,7 @@ func (b *bases) write() error {
 		return b.l.lease.WriteBase(b.ctx, number, func(to io.Writer) error { return w.copy(to, b.part) })
 	})
 	if err == nil && !w.end {
-		err = errors.New("the lease has not taken all of it")
+		err = errors.New("the lease returned before it had the whole base")
 	}
 	if err != nil {
 		return fmt.Errorf("writing the base of record %d: %w", number, err)

@@ -71,8 +71,8 @@ func (h *Host) Do(ctx context.Context, id ID, c Call) error {
 		// The answer is near: yielding is cheaper than sleeping until it arrives.
 		goruntime.Gosched()
 	}
-	err, came := ev.wait(ctx, id)
-	if came {
+	answered, err := ev.wait(ctx, id)
+	if answered {
 		h.answers.Put(ev.done)
 	}
 	h.callAt(ctx, id, c.Op, eviction.PlaceAnswer)
@@ -157,7 +157,7 @@ func (h *Host) callFrom(ctx context.Context, t *turn, id ID, ev *event) (err err
 	how, err := t.commitAndRelease(&callOut{host: h, from: t.ev.incarnation, id: id, ev: ev})
 	switch {
 	case how == releaseCommitted && err != nil: // the call leaves, although the caller's handler has returned
-		err, _ := ev.wait(ctx, id)
+		_, err := ev.wait(ctx, id)
 		return err
 	case err != nil:
 		return refusal(id, ev.op, err)

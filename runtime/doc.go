@@ -1,5 +1,5 @@
 // Package runtime, a part of the engine without a compatibility promise, runs objects: their turns,
-// gates, incarnations and queues. Package dohost adds the types of users.
+// gates, incarnations and queues. Package dohost adds the typed API.
 //
 // # An object is a monitor
 //

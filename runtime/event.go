@@ -136,19 +136,19 @@ func (ev *event) lost(err error) error {
 	return err
 }
 
-// wait returns the event's answer, or abandons the event when ctx ends. If the answer came,
-// the event's channel is empty and may be reused.
-func (ev *event) wait(ctx context.Context, id ID) (err error, came bool) {
+// wait returns the event's answer, or abandons the event when ctx ends. If the event was answered,
+// its channel is empty and may be reused.
+func (ev *event) wait(ctx context.Context, id ID) (answered bool, err error) {
 	select {
 	case err := <-ev.done: // receiving from one channel is cheaper than the select below
-		return err, true
+		return true, err
 	default:
 	}
 	select {
 	case err := <-ev.done:
-		return err, true
+		return true, err
 	case <-ctx.Done():
-		return ev.abandon(ctx, id), false
+		return false, ev.abandon(ctx, id)
 	}
 }
 
