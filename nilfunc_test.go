@@ -54,7 +54,7 @@ func TestArgumentsThatAreNilAreMisuses(t *testing.T) {
 		t.Run(want, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var ended []error
-				h := open(t, &dohost.Options{Listener: dohost.Listener{Fenced: func(e dohost.Ended) { ended = append(ended, e.Why) }}},
+				h := open(t, &dohost.Options{Listener: dohost.Listener{Fenced: func(e dohost.Ended) { ended = append(ended, e.Cause) }}},
 					dohost.Bind(nilObjects, func(_ context.Context, st *dohost.State) (*nilObject, error) { return &nilObject{st}, nil }, nil))
 				a := nilObjects.Get(h, "a")
 				var err error

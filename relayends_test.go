@@ -350,7 +350,7 @@ func TestRelayNamesTheEndOfASocket(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.want("one <nil>", "closed 1000")
-		if !slices.Contains(pins, dohost.Pin{Why: "event socket closed"}) {
+		if !slices.Contains(pins, dohost.Pin{Reason: "event socket closed"}) {
 			t.Errorf("the object is in memory because of %+v", pins)
 		}
 	})

@@ -72,7 +72,7 @@ func TestListenerThatBlocksInAReportDelaysNoAnswer(t *testing.T) {
 		var ended []error
 		h := open(t, &dohost.Options{Listener: dohost.Listener{
 			Service: func(dohost.ID, string, ...slog.Attr) { <-quit },
-			Fenced:  func(e dohost.Ended) { ended = append(ended, e.Why) },
+			Fenced:  func(e dohost.Ended) { ended = append(ended, e.Cause) },
 		}}, dohost.Bind(reporters, func(_ context.Context, st *dohost.State) (*reporter, error) { return &reporter{st}, nil }, nil))
 		for range 2 {
 			began := time.Now()

@@ -36,7 +36,7 @@ func TestSocketsOfTwoThousandClientsHibernate(t *testing.T) {
 		return h.st.Broadcast(ctx, f, h.st.Sockets(""))
 	}}
 	h := open(t, &dohost.Options{IdleAfter: time.Millisecond, Listener: dohost.Listener{Fenced: func(end dohost.Ended) {
-		if end.Why.Reason == "idle" {
+		if end.Cause.Reason == "idle" {
 			select {
 			case idle <- struct{}{}:
 			default:

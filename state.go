@@ -87,7 +87,7 @@ func (s *State) Emit(ctx context.Context, f func(error)) error {
 
 // Pin keeps an idle object in memory until release is called or the incarnation ends. See [Host.Pins]. Any goroutine
 // may call Pin and release, and release any number of times.
-func (s *State) Pin(why string) (release func()) { return s.rt().Pin(why) }
+func (s *State) Pin(reason string) (release func()) { return s.rt().Pin(reason) }
 
 // AbortOptions are further effects of Abort.
 type AbortOptions struct {

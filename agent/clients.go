@@ -119,16 +119,16 @@ func (cs *clients) connect(ctx context.Context, conn *Conn, r *http.Request) err
 
 // refuse sends the reason of a refusal to a client and closes its connection. The agent ignores the frames
 // that the client has sent by then.
-func (cs *clients) refuse(ctx context.Context, conn *Conn, why error) {
+func (cs *clients) refuse(ctx context.Context, conn *Conn, cause error) {
 	if err := conn.setFlags(ctx, conn.flags()|refused); err != nil {
 		return // the incarnation has ended
 	}
-	if e, ok := errors.AsType[*dohost.CloseError](why); ok && e != nil {
+	if e, ok := errors.AsType[*dohost.CloseError](cause); ok && e != nil {
 		cs.close(ctx, conn, e.Code, e.Reason)
 		return
 	}
-	cs.reportError(ctx, "connect", why)
-	if err := conn.send(ctx, errorFrame{Error: cs.errorText("connect", why)}); err == nil {
+	cs.reportError(ctx, "connect", cause)
+	if err := conn.send(ctx, errorFrame{Error: cs.errorText("connect", cause)}); err == nil {
 		cs.close(ctx, conn, CloseFailed, "the agent refused the connection")
 	}
 }

@@ -27,12 +27,12 @@ var deadLetterRows = dohost.Collection[deadLetterRow]{
 
 // addDeadLetter moves an item to the dead letters and returns their number. It deletes an older dead letter with the
 // same id.
-func (js *jobs) addDeadLetter(ctx context.Context, it item, now time.Time, why error) (depth int, err error) {
+func (js *jobs) addDeadLetter(ctx context.Context, it item, now time.Time, cause error) (depth int, err error) {
 	it.Item = work.Item{}
 	if _, err := js.removeDeadLetter(ctx, it.ID); err != nil {
 		return 0, err
 	}
-	if err := put(ctx, js.rows, &deadLetterRows, &deadLetterRow{it, now, truncatedText(why)}); err != nil {
+	if err := put(ctx, js.rows, &deadLetterRows, &deadLetterRow{it, now, truncatedText(cause)}); err != nil {
 		return 0, err
 	}
 	if _, err := remove(ctx, js.rows, &queue, it.ID); err != nil {

@@ -57,14 +57,14 @@ func (f *InterruptedFiber) Complete(ctx context.Context, result any) error {
 	return f.end(ctx, work.Completed, func(r *fiberRow) { r.Result = raw })
 }
 
-// Fail ends the fiber as failed. The first 4 KiB of the text of why are kept.
+// Fail ends the fiber as failed. The first 4 KiB of the text of the cause are kept.
 //
-// Errors: [ErrFiberDone], as for Resume; one for a why that is nil.
-func (f *InterruptedFiber) Fail(ctx context.Context, why error) error {
-	if why == nil {
-		return errors.New("agent: Fail needs an error: why is nil")
+// Errors: [ErrFiberDone], as for Resume; one for a cause that is nil.
+func (f *InterruptedFiber) Fail(ctx context.Context, cause error) error {
+	if cause == nil {
+		return errors.New("agent: Fail needs an error: cause is nil")
 	}
-	return f.end(ctx, work.Failed, func(r *fiberRow) { r.Error = truncatedText(why) })
+	return f.end(ctx, work.Failed, func(r *fiberRow) { r.Error = truncatedText(cause) })
 }
 
 func (f *InterruptedFiber) end(ctx context.Context, o work.Outcome, set func(*fiberRow)) error {

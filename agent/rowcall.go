@@ -337,8 +337,8 @@ func (rw *rowWork) recordOutcome(ctx context.Context, x *indexWork, call *rowCal
 		return err
 	}
 	for _, key := range t.Keys {
-		if why := damaged[key]; why != nil {
-			if err := rw.parkDamaged(ctx, x, &t, key, why); err != nil {
+		if cause := damaged[key]; cause != nil {
+			if err := rw.parkDamaged(ctx, x, &t, key, cause); err != nil {
 				return err
 			}
 		}

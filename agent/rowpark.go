@@ -9,12 +9,12 @@ import (
 )
 
 // Park parks rows of a collection that wait after a [PostponeError] or a failed call, together with the other rows of their calls, as if the calls
-// had failed too often. why is the reason, for operators. A retry, or a write of a row by other code, makes the rows due again. Park returns the
+// had failed too often. The text of cause is for operators. A retry, or a write of a row by other code, makes the rows due again. Park returns the
 // number of these calls. It skips a row that does not wait: its call is running, the row is already parked, or no call for it has begun.
 // Everything is one batch.
 //
 // Errors: those of the collections.
-func (r Rows) Park(ctx context.Context, collection string, keys []string, why error) (parked int, err error) {
+func (r Rows) Park(ctx context.Context, collection string, keys []string, cause error) (parked int, err error) {
 	rw := r.work
 	err = rw.rows.transaction(ctx, func(ctx context.Context) error {
 		for _, x := range rw.indexes {
@@ -29,7 +29,7 @@ func (r Rows) Park(ctx context.Context, collection string, keys []string, why er
 				if !ok || t.State != work.Waiting {
 					continue
 				}
-				t.Item, t.Error, t.Postponed = work.Item{State: work.Dead, Attempt: t.Attempt}, short(why.Error()), false
+				t.Item, t.Error, t.Postponed = work.Item{State: work.Dead, Attempt: t.Attempt}, short(cause.Error()), false
 				if err := rw.park(ctx, x, &t); err != nil {
 					return err
 				}
@@ -68,9 +68,9 @@ func (c *core) rowsParked(ctx context.Context, collection string, keys []string)
 }
 
 // parkDamaged parks a row that does not decode, without the other rows of its task if it has some.
-func (rw *rowWork) parkDamaged(ctx context.Context, x *indexWork, t *rowTask, key string, why error) error {
+func (rw *rowWork) parkDamaged(ctx context.Context, x *indexWork, t *rowTask, key string, cause error) error {
 	parked := *t
-	parked.Keys, parked.Error = []string{key}, short(why.Error())
+	parked.Keys, parked.Error = []string{key}, short(cause.Error())
 	if len(t.Keys) > 1 {
 		parked.ID = rw.newID()
 	}

@@ -66,7 +66,7 @@ func (b *bench) chaotic(ctx context.Context, r Row, c dohost.Chaos) error {
 func (b *bench) openChaotic(c dohost.Chaos) (side *counting, ended *atomic.Int64, err error) {
 	ended = new(atomic.Int64)
 	h, err := b.open(dohost.Options{Chaos: c, Listener: dohost.Listener{Fenced: func(e dohost.Ended) {
-		if e.Why.Reason == dohost.ReasonChaos {
+		if e.Cause.Reason == dohost.ReasonChaos {
 			ended.Add(1)
 		}
 	}}}, nil)

@@ -72,6 +72,6 @@ func ToolInput(call, tool, input string) Chunk {
 
 // FinishReason reports why a model stopped early: "length", "content-filter". The reason becomes metadata of the
 // message.
-func FinishReason(why string) Chunk {
-	return uimessage.MakeChunk("message-metadata", "messageMetadata", rawjson.MustEncode(map[string]string{"finishReason": why}))
+func FinishReason(reason string) Chunk {
+	return uimessage.MakeChunk("message-metadata", "messageMetadata", rawjson.MustEncode(map[string]string{"finishReason": reason}))
 }

@@ -190,9 +190,9 @@ func alarmText(o adminapi.Object) string {
 
 func pinText(p adminapi.Pin) string {
 	if p.For == 0 {
-		return printable(p.Why)
+		return printable(p.Reason)
 	}
-	return fmt.Sprintf("%s, for %v", printable(p.Why), seconds(p.For))
+	return fmt.Sprintf("%s, for %v", printable(p.Reason), seconds(p.For))
 }
 
 type pinsCmd struct {

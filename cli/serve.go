@@ -287,9 +287,9 @@ func (s *server) secondSignalError() error {
 	}
 	for info := range s.host.Live() {
 		for _, p := range info.Pins {
-			kind, _, _ := strings.Cut(p.Why, " ")
+			kind, _, _ := strings.Cut(p.Reason, " ")
 			if slices.Contains([]string{"event", "task", "alarm", "constructor"}, kind) { // Close waits for no other kind
-				names = append(names, info.ID.String()+" "+p.Why)
+				names = append(names, info.ID.String()+" "+p.Reason)
 			}
 		}
 	}

@@ -180,7 +180,7 @@ func (h *Host) busy(now runtime.Work) string {
 	}
 	for info := range h.Host().Live() {
 		for _, pin := range info.Pins {
-			what = append(what, fmt.Sprintf("%v: %s for %v", info.ID, pin.Why, pin.For.Round(time.Millisecond)))
+			what = append(what, fmt.Sprintf("%v: %s for %v", info.ID, pin.Reason, pin.For.Round(time.Millisecond)))
 		}
 	}
 	return strings.Join(what, "; ")

@@ -23,10 +23,10 @@ func (w *scenarioRun) listener(p *process) dohost.Listener {
 	}
 	return dohost.Listener{
 		Fenced: func(e dohost.Ended) {
-			if e.Why.Reason == dohost.ReasonPanic && !p.dying.Load() {
+			if e.Cause.Reason == dohost.ReasonPanic && !p.dying.Load() {
 				w.panics.Add(1)
 			}
-			w.log.addText(e.ID, "incarnation ended: %v", e.Why)
+			w.log.addText(e.ID, "incarnation ended: %v", e.Cause)
 		},
 		Refused:     func(id dohost.ID, _ dohost.Epoch) { note(id, "a write of an ended incarnation was refused") },
 		EventEnded:  func(e dohost.EndedEvent) { ended(e.ID, e.Op, e.Err) },

@@ -231,7 +231,7 @@ func TestAlarmFailureIsRecordedBeforeTheNextIncarnation(t *testing.T) {
 		}
 		var h *Host
 		h = open(t, objectstore.NewMemFS(), Options{Listener: Listener{Fenced: func(e Ended) {
-			if e.Why.Reason != ReasonConstructor {
+			if e.Cause.Reason != ReasonConstructor {
 				return
 			}
 			o := h.lookup(id("a"))
@@ -288,7 +288,7 @@ func TestAlarmThatReturnsAtItsLimitIsCounted(t *testing.T) {
 			})
 		})
 		h := open(t, objectstore.NewMemFS(), Options{Grace: -1, Listener: Listener{Fenced: func(e Ended) {
-			if e.Why.Reason == ReasonAlarm {
+			if e.Cause.Reason == ReasonAlarm {
 				late <- struct{}{}
 				time.Sleep(time.Second) // in this time the handler returns
 			}

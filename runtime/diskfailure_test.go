@@ -57,8 +57,8 @@ func TestSyncFailureAcknowledgesNothingAndEndsIncarnations(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				ended = append(ended, e.ID.Name)
-				if e.Why.Reason != ReasonStore || !errors.Is(e.Why, errDisk) {
-					t.Errorf("%v ended: %v", e.ID, e.Why)
+				if e.Cause.Reason != ReasonStore || !errors.Is(e.Cause, errDisk) {
+					t.Errorf("%v ended: %v", e.ID, e.Cause)
 				}
 			},
 		}})

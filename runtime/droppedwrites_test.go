@@ -29,7 +29,7 @@ func TestIncarnationEndsWhenTheStoreDropsItsWrites(t *testing.T) {
 			t.Errorf("the incarnation after the one concerned has ended: %v", ended)
 		}
 		h.writesDropped(id("a"), epoch, cause)
-		if len(ended) != 1 || ended[0].ID != id("a") || ended[0].Epoch != epoch || !errors.Is(ended[0].Why.Err, cause) {
+		if len(ended) != 1 || ended[0].ID != id("a") || ended[0].Epoch != epoch || !errors.Is(ended[0].Cause.Err, cause) {
 			t.Errorf("ended: %v", ended)
 		}
 		if n, err := add(t.Context(), h, "a", 1); n != 2 || err != nil {

@@ -38,7 +38,7 @@ func TestEmitFunctionThatNeverReturnsEndsItsIncarnationOnly(t *testing.T) {
 
 func testBadEmit(t *testing.T, end func(<-chan struct{}), written bool) {
 	var fenced []*Fenced
-	h := open(t, objectstore.NewMemFS(), Options{Listener: Listener{Fenced: func(e Ended) { fenced = append(fenced, e.Why) }}})
+	h := open(t, objectstore.NewMemFS(), Options{Listener: Listener{Fenced: func(e Ended) { fenced = append(fenced, e.Cause) }}})
 	quit := make(chan struct{})
 	bad := make(chan error, 1)
 	go func() {

@@ -323,7 +323,7 @@ func TestPanicAndGoexitFenceTheIncarnationOnly(t *testing.T) {
 					if !next.ended() || next.err != nil {
 						t.Errorf("the next event: %v", next.err)
 					}
-					if len(ends) != 1 || ends[0].Why.Reason != ReasonPanic {
+					if len(ends) != 1 || ends[0].Cause.Reason != ReasonPanic {
 						t.Errorf("ends %+v", ends)
 					}
 				})

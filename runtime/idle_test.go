@@ -67,8 +67,8 @@ func (e *ends) wantIdle(t *testing.T, name string, from time.Time) time.Duration
 	defer e.mu.Unlock()
 	end, ok := e.byID[name]
 	idle := e.at[name].Sub(from)
-	if !ok || end.Why.Reason != ReasonIdle || idle < idleLeast || idle > idleMost {
-		t.Errorf("%s ended: %v, %v after it had last something to do: %v", name, ok, idle, end.Why)
+	if !ok || end.Cause.Reason != ReasonIdle || idle < idleLeast || idle > idleMost {
+		t.Errorf("%s ended: %v, %v after it had last something to do: %v", name, ok, idle, end.Cause)
 	}
 	return idle
 }
@@ -147,7 +147,7 @@ func TestPinKeepsItsObjectInMemoryAndIsListed(t *testing.T) {
 		pins := func() string {
 			synctest.Wait()
 			info, ok := h.Inspect(id("a"))
-			slices.SortFunc(info.Pins, func(a, b Pin) int { return strings.Compare(a.Why, b.Why) })
+			slices.SortFunc(info.Pins, func(a, b Pin) int { return strings.Compare(a.Reason, b.Reason) })
 			if info.Idle > 0 {
 				t.Errorf("idle for %v", info.Idle)
 			}
@@ -197,7 +197,7 @@ func TestIdleEvictionSparesObjectsWithWork(t *testing.T) {
 				start(t, h)
 				pass(busy - time.Second)
 				info, ok := h.Inspect(id("a"))
-				if !ok || len(info.Pins) != 1 || info.Pins[0].Why != what || info.Idle > 0 || len(e.names()) > 0 {
+				if !ok || len(info.Pins) != 1 || info.Pins[0].Reason != what || info.Idle > 0 || len(e.names()) > 0 {
 					t.Errorf("in memory: %v, %+v, ended %v", ok, info, e.names())
 				}
 				pass(time.Second)
@@ -218,7 +218,7 @@ func TestIdleEvictionSparesObjectsWithUndurableWrites(t *testing.T) {
 		held := goDo(t.Context(), h, "a", "write", increment)
 		pass(10 * time.Minute)
 		info, ok := h.Inspect(id("a"))
-		if !ok || len(info.Pins) != 1 || info.Pins[0].Why != "writes not durable yet" || held.ended() || len(e.names()) > 0 {
+		if !ok || len(info.Pins) != 1 || info.Pins[0].Reason != "writes not durable yet" || held.ended() || len(e.names()) > 0 {
 			t.Errorf("in memory: %v, %+v, ended %v", ok, info, e.names())
 		}
 		release()
@@ -226,8 +226,8 @@ func TestIdleEvictionSparesObjectsWithUndurableWrites(t *testing.T) {
 			t.Errorf("the answer: %v", held.err)
 		}
 		pass(idleMost)
-		if h.Live() != 0 || e.of("a").Why.Reason != ReasonIdle {
-			t.Errorf("%d live, ended %v", h.Live(), e.of("a").Why)
+		if h.Live() != 0 || e.of("a").Cause.Reason != ReasonIdle {
+			t.Errorf("%d live, ended %v", h.Live(), e.of("a").Cause)
 		}
 	})
 }
@@ -259,8 +259,8 @@ func TestMaxLiveEvictsLeastRecentlyUsedIdleObjects(t *testing.T) {
 			t.Errorf("shed %s, want %s; %d live", got, want, h.Live())
 		}
 		for _, name := range e.names() {
-			if end := e.of(name); end.Why.Reason != ReasonPressure {
-				t.Errorf("%s: %v", name, end.Why)
+			if end := e.of(name); end.Cause.Reason != ReasonPressure {
+				t.Errorf("%s: %v", name, end.Cause)
 			}
 		}
 		close(end)
@@ -335,8 +335,8 @@ func TestShedIsCalledOnceASecondAndEvictsIdleObjects(t *testing.T) {
 			}
 		}
 		for _, name := range e.names() {
-			if end := e.of(name); end.Why.Reason != ReasonPressure || name == "pinned" {
-				t.Errorf("%s: %v", name, end.Why)
+			if end := e.of(name); end.Cause.Reason != ReasonPressure || name == "pinned" {
+				t.Errorf("%s: %v", name, end.Cause)
 			}
 		}
 	})
@@ -366,8 +366,8 @@ func TestRestartModeKeepsBatchesThatCrashModeLoses(t *testing.T) {
 			}
 			release()
 			synctest.Wait()
-			if got := e.of("a"); got.Mode != mode || got.Why.Reason != ReasonEvicted {
-				t.Errorf("mode %d is told as %d, %v", mode, got.Mode, got.Why)
+			if got := e.of("a"); got.Mode != mode || got.Cause.Reason != ReasonEvicted {
+				t.Errorf("mode %d is told as %d, %v", mode, got.Mode, got.Cause)
 			}
 			if inFlight.err != nil || errors.Is(filling.err, ErrFenced) != (want == 11) {
 				t.Errorf("mode %d: %v, %v", mode, inFlight.err, filling.err)
@@ -551,7 +551,7 @@ func TestInspectListsAConstructorThatRuns(t *testing.T) {
 		go do(t.Context(), h, "a", "touch", touch)
 		time.Sleep(2 * time.Second)
 		info, ok := h.Inspect(id("a"))
-		if want := (Pin{Why: "constructor", For: 2 * time.Second}); !ok || !slices.Contains(info.Pins, want) {
+		if want := (Pin{Reason: "constructor", For: 2 * time.Second}); !ok || !slices.Contains(info.Pins, want) {
 			t.Errorf("%+v, %v", info, ok)
 		}
 		time.Sleep(time.Minute)

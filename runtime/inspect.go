@@ -20,8 +20,8 @@ type Info struct {
 
 // Pin is a reason to keep an object in memory.
 type Pin struct {
-	Why string
-	For time.Duration // its age; zero if that is unknown
+	Reason string
+	For    time.Duration // its age; zero if that is unknown
 }
 
 // Inspect describes the object, if it is in memory. It does not wake the object, and does
@@ -61,21 +61,21 @@ func (o *object) inspect() (Info, bool) {
 		if inc.activity != nil {
 			info.Queued += inc.queue.queued()
 			for ev := inc.running; ev != nil; ev = ev.succ {
-				info.Pins = append(info.Pins, Pin{Why: kindNames[ev.kind] + ev.op, For: now - ev.begun})
+				info.Pins = append(info.Pins, Pin{Reason: kindNames[ev.kind] + ev.op, For: now - ev.begun})
 			}
 		}
 		for p := range inc.pins {
-			info.Pins = append(info.Pins, Pin{Why: p.why, For: now - p.since})
+			info.Pins = append(info.Pins, Pin{Reason: p.reason, For: now - p.since})
 		}
 		if len(info.Pins) == 0 {
 			info.Idle = now - o.last
 		}
 	}
 	if info.Queued > 0 {
-		info.Pins = append(info.Pins, Pin{Why: "events queued"})
+		info.Pins = append(info.Pins, Pin{Reason: "events queued"})
 	}
 	if o.rng != nil && !o.rng.Clean() {
-		info.Pins = append(info.Pins, Pin{Why: "writes not durable yet"})
+		info.Pins = append(info.Pins, Pin{Reason: "writes not durable yet"})
 	}
 	return info, true
 }

@@ -393,8 +393,8 @@ func TestConstructorPanicFailsItsObjectOnly(t *testing.T) {
 				if want := []time.Duration{0, 150 * ms, 400 * ms, 850 * ms}; !slices.Equal(births, want) {
 					t.Errorf("constructors at %v, want %v", births, want)
 				}
-				if got := fmt.Sprint(e.names()); got != "[bad bad bad bad]" || e.of("bad").Why.Reason != ReasonConstructor {
-					t.Errorf("ended: %s, the last: %v", got, e.of("bad").Why)
+				if got := fmt.Sprint(e.names()); got != "[bad bad bad bad]" || e.of("bad").Cause.Reason != ReasonConstructor {
+					t.Errorf("ended: %s, the last: %v", got, e.of("bad").Cause)
 				}
 			})
 		})

@@ -56,7 +56,7 @@ type Listener struct {
 type Ended struct {
 	ID    ID
 	Epoch objectstore.Epoch
-	Why   *Fenced
+	Cause *Fenced
 	Mode  eviction.EndMode
 	Age   time.Duration
 }
@@ -151,7 +151,7 @@ func (h *Host) ended(o *object, inc *incarnation, why *Fenced, mode eviction.End
 		h.opts.Ended(o.id(), why, mode)
 	}
 	if h.lis.Fenced != nil {
-		h.lis.Fenced(Ended{ID: o.id(), Epoch: inc.epoch(), Why: why, Mode: mode, Age: h.now() - inc.began})
+		h.lis.Fenced(Ended{ID: o.id(), Epoch: inc.epoch(), Cause: why, Mode: mode, Age: h.now() - inc.began})
 	}
 }
 

@@ -38,7 +38,7 @@ type Options struct {
 	Opened func(*Host)
 	// Ended is called for each incarnation that has ended, before the next one begins and
 	// before the Listener. It must be quick. Optional.
-	Ended func(id ID, why *Fenced, mode eviction.EndMode)
+	Ended func(id ID, cause *Fenced, mode eviction.EndMode)
 	// Abandoned is called by Host.Abandon before it ends the host as the end of the process
 	// would. Optional.
 	Abandoned func()

@@ -52,7 +52,7 @@ func (s *script) open(t *testing.T) {
 	l := Listener{
 		Waking: func(id ID, e objectstore.Epoch) { s.tell("%s waking", name(id, e)) },
 		Live:   func(id ID, e objectstore.Epoch) { s.tell("%s live", name(id, e)) },
-		Fenced: func(e Ended) { s.tell("%s fenced: %v", name(e.ID, e.Epoch), e.Why) },
+		Fenced: func(e Ended) { s.tell("%s fenced: %v", name(e.ID, e.Epoch), e.Cause) },
 		EventEnded: func(e Event) {
 			s.tell("%s %s returned%s", name(e.ID, e.Epoch), e.Op, suffix(e.Err))
 		},

@@ -249,6 +249,6 @@ func (s *State) Abort(ctx context.Context, err error, dropAlarm bool) error {
 // Pin keeps the object from being evicted for idleness or memory until release is
 // called or the incarnation ends. Release may be called any number of times, from
 // any goroutine.
-func (s *State) Pin(why string) (release func()) {
-	return s.incarnation().pin(why)
+func (s *State) Pin(reason string) (release func()) {
+	return s.incarnation().pin(reason)
 }

@@ -106,7 +106,7 @@ func TestShedEvictsTheObjectsIdleLongest(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{
 			MaxLive: 3600, Policy: idle(eviction.Idle{}),
 			Listener: Listener{Fenced: func(e Ended) {
-				if e.Why.Reason == ReasonPressure {
+				if e.Cause.Reason == ReasonPressure {
 					shed[e.ID.Class]++
 				}
 			}},

@@ -99,14 +99,14 @@ func (o *object) expiredLocked(now time.Duration) []*event {
 }
 
 // pin is State.Pin.
-func (inc *incarnation) pin(why string) func() {
+func (inc *incarnation) pin(reason string) func() {
 	o := inc.obj
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if inc.dead.Load() {
 		return func() {}
 	}
-	p := &pin{why: why, since: o.host().now()}
+	p := &pin{reason: reason, since: o.host().now()}
 	if inc.pins == nil {
 		inc.pins = map[*pin]struct{}{}
 	}
@@ -128,6 +128,6 @@ func (inc *incarnation) pin(why string) func() {
 
 // pin is one Pin.
 type pin struct {
-	why   string
-	since time.Duration
+	reason string
+	since  time.Duration
 }

@@ -114,10 +114,10 @@ func TestPinsReportTheirReasons(t *testing.T) {
 			}
 		}
 	}
-	if o := waitEnded(1); o.Pins[0].Why != "because" || o.Pins[0].For == 0 {
+	if o := waitEnded(1); o.Pins[0].Reason != "because" || o.Pins[0].For == 0 {
 		t.Errorf("pins %+v", o)
 	}
-	if o := getJSON[adminapi.Object](s, "GET", "/v1/objects/thing/a/pins", ""); len(o.Pins) != 1 || o.Pins[0].Why != "because" {
+	if o := getJSON[adminapi.Object](s, "GET", "/v1/objects/thing/a/pins", ""); len(o.Pins) != 1 || o.Pins[0].Reason != "because" {
 		t.Errorf("pins %+v", o)
 	}
 	done := make(chan error, 1)
@@ -131,7 +131,7 @@ func TestPinsReportTheirReasons(t *testing.T) {
 	}()
 	<-started
 	o := getJSON[adminapi.Object](s, "GET", "/v1/objects/thing/a", "")
-	if len(o.Pins) != 2 || o.Pins[0].Why != "event Do" || !o.Live || o.Epoch == "" || o.Idle != 0 {
+	if len(o.Pins) != 2 || o.Pins[0].Reason != "event Do" || !o.Live || o.Epoch == "" || o.Idle != 0 {
 		t.Errorf("pins %+v", o)
 	}
 	if e := getJSON[adminapi.Evicted](s, "POST", "/v1/objects/thing/a/evict?mode=crash", ""); !e.Evicted {
@@ -412,7 +412,7 @@ func TestLogReportsPanicWithItsStack(t *testing.T) {
 func TestLogReportsANilPanicError(t *testing.T) {
 	var buf bytes.Buffer
 	l := web.LogListener(slog.New(slog.NewTextHandler(&buf, nil)))
-	l.Fenced(dohost.Ended{Why: &dohost.Fenced{Err: (*dohost.PanicError)(nil)}})
+	l.Fenced(dohost.Ended{Cause: &dohost.Fenced{Err: (*dohost.PanicError)(nil)}})
 	if out := buf.String(); !strings.Contains(out, "nil *PanicError") || strings.Contains(out, "stack=") {
 		t.Errorf("logged\n%s", out)
 	}

@@ -63,7 +63,7 @@ func objectOf(info dohost.Info) adminapi.Object {
 func pinsOf(pins []dohost.Pin) []adminapi.Pin {
 	var out []adminapi.Pin
 	for _, p := range pins {
-		out = append(out, adminapi.Pin{Why: p.Why, For: p.For.Seconds()})
+		out = append(out, adminapi.Pin{Reason: p.Reason, For: p.For.Seconds()})
 	}
 	return out
 }

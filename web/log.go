@@ -22,11 +22,11 @@ func LogListener(l *slog.Logger) dohost.Listener {
 		Waking: func(id dohost.ID, e dohost.Epoch) { l.Debug("waking", "object", text{id}, "epoch", text{e}) },
 		Live:   func(id dohost.ID, e dohost.Epoch) { l.Debug("live", "object", text{id}, "epoch", text{e}) },
 		Fenced: func(e dohost.Ended) { // the object or the store caused the error
-			args := []any{"object", text{e.ID}, "epoch", text{e.Epoch}, "reason", e.Why.Reason, "place", e.Why.Place, "age", e.Age}
-			if p, ok := errors.AsType[*dohost.PanicError](e.Why.Err); ok && p != nil {
+			args := []any{"object", text{e.ID}, "epoch", text{e.Epoch}, "reason", e.Cause.Reason, "place", e.Cause.Place, "age", e.Age}
+			if p, ok := errors.AsType[*dohost.PanicError](e.Cause.Err); ok && p != nil {
 				args = append(args, "stack", string(p.Stack))
 			}
-			log(e.Why.Err, "fenced", args...)
+			log(e.Cause.Err, "fenced", args...)
 		},
 		EventEnded: func(e dohost.EndedEvent) {
 			l.Debug("event ended", "object", text{e.ID}, "epoch", text{e.Epoch}, "op", e.Op, "took", e.Took, "err", e.Err)

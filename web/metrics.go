@@ -70,7 +70,7 @@ func (m *Metrics) Listener() dohost.Listener {
 	return dohost.Listener{
 		Waking: func(id dohost.ID, _ dohost.Epoch) { m.wakes.WithLabelValues(id.Class).Inc() },
 		Fenced: func(e dohost.Ended) {
-			m.ended.WithLabelValues(e.ID.Class, string(e.Why.Reason), e.Why.Place).Inc()
+			m.ended.WithLabelValues(e.ID.Class, string(e.Cause.Reason), e.Cause.Place).Inc()
 		},
 		EventEnded: func(e dohost.EndedEvent) {
 			result := "ok"

@@ -13,9 +13,9 @@ func (w *worker) listener() dohost.Listener {
 		Waking: func(dohost.ID, dohost.Epoch) { w.count(func(a *account) { a.Wakes++ }) },
 		Fenced: func(e dohost.Ended) {
 			w.count(func(a *account) {
-				a.Causes[string(e.Why.Reason)]++
-				if e.Why.Place != "" {
-					a.Places[e.Why.Place]++
+				a.Causes[string(e.Cause.Reason)]++
+				if e.Cause.Place != "" {
+					a.Places[e.Cause.Place]++
 				}
 			})
 		},

@@ -28,8 +28,8 @@ type Object struct {
 
 // Pin is a reason that keeps an object in memory.
 type Pin struct {
-	Why string  `json:"why"`
-	For float64 `json:"for_seconds,omitempty"`
+	Reason string  `json:"why"`
+	For    float64 `json:"for_seconds,omitempty"`
 }
 
 // ObjectList is a page of objects. Next is the value of after for the next page. Damaged names the

@@ -189,7 +189,7 @@ func (w *Observer) Listener() dohost.Listener {
 	return dohost.Listener{Fenced: func(e dohost.Ended) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if e.Why.Reason != "idle" && e.Why.Reason != "pressure" {
+		if e.Cause.Reason != "idle" && e.Cause.Reason != "pressure" {
 			w.ends++
 		}
 	}}

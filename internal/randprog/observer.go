@@ -127,7 +127,7 @@ func (w *Observer) Listener() dohost.Listener {
 		defer w.mu.Unlock()
 		o := w.objectLocked(e.ID.Name)
 		o.over, o.byFence = true, e.Mode == dohost.EndFence && (o.byFence || !o.over) // it may end in its constructor
-		if e.Why.Reason != "idle" && e.Why.Reason != "pressure" {
+		if e.Cause.Reason != "idle" && e.Cause.Reason != "pressure" {
 			o.sockets = nil
 		}
 	}}

@@ -58,7 +58,7 @@ func (v *keepAliveRecord) held() int {
 func (v *keepAliveRecord) onFenced(e dohost.Ended) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if e.Why.Reason == "idle" && v.holds > 0 {
+	if e.Cause.Reason == "idle" && v.holds > 0 {
 		v.faults = append(v.faults, fmt.Errorf("incarnation %d was evicted as idle, although %d holds keep it alive", v.incarnations, v.holds))
 	}
 }

@@ -93,7 +93,7 @@ func (e *observedStates) observeChange(p numberedState) error {
 func (e *observedStates) onFenced(end dohost.Ended) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.ended = e.ended || end.Why.Reason != "idle"
+	e.ended = e.ended || end.Cause.Reason != "idle"
 }
 
 // err returns the faults, such as a call of OnStateChanged that is missing or out of order.
