@@ -113,8 +113,8 @@
 // callbacks, read an archive, or release outputs after the layer of a range was dropped or an output panicked.
 //
 // Locks are taken in the order Range.mu, queue.mu or budget.mu. They are not held during I/O, while an output is
-// released or while a callback runs. The mutex of spaceGuard is held while OnSpace runs, and the mutex of importSet while the
-// marks of imports are read. Waits use channels, so that a store works in a synctest bubble.
+// released or while a callback runs. The mutex of spaceGuard is held while OnSpace runs, which is a function of package runtime.
+// Waits use channels, so that a store works in a synctest bubble.
 //
 // # Identity
 //

@@ -13,11 +13,19 @@ type importSet struct {
 }
 
 // load reads the marks of earlier hosts. It skips marks in a damaged block: the block may have rows of objects and no
-// mark, and must not prevent Open.
+// mark, and must not prevent Open. No import begins or ends while it runs: it is called before the store is open, and for
+// a standby, which has no imports. After an error the set has the marks that were read.
 func (m *importSet) load(s *Store) error {
+	ids := map[ID]bool{}
+	err := readImportMarks(s, ids)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.ids = make(map[ID]bool)
+	m.ids = ids
+	return err
+}
+
+// readImportMarks adds the objects that have a mark.
+func readImportMarks(s *Store, ids map[ID]bool) error {
 	lower, upper := []byte{keyImporting}, []byte{keyImporting + 1}
 	c, err := s.cursor(s.db, lower, upper)
 	if err != nil {
@@ -28,7 +36,7 @@ func (m *importSet) load(s *Store) error {
 	ok, err := w.first()
 	for ; ok; ok, err = w.next() {
 		if id, _, ok := splitID(w.key[1:]); ok {
-			m.ids[id] = false
+			ids[id] = false
 		}
 	}
 	return err

@@ -36,9 +36,9 @@
 //
 // # Functions of users
 //
-// No user-supplied function runs on the committer, and none runs with a lock held except
-// LimitedHandler.Limit. Functions of the host's Options run on their own goroutines (hostFunc),
-// except those called at each event. A function of an object runs on its event's goroutine or, in
+// No user-supplied function runs on the committer or with a lock held. LimitedHandler.Limit, code
+// of this module, runs with a lock. Functions of the host's Options run on their own goroutines
+// (hostFunc), except those called at each event. A function of an object runs on its event's goroutine or, in
 // Emit, on its own (callback). docs/guarantees.md has the table of functions, with their
 // goroutines, and the effects of a panic, of runtime.Goexit and of a hang.
 //
