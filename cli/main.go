@@ -86,7 +86,7 @@ type Command struct {
 }
 
 // ErrReported is the error of a command that has already printed it: Main only exits with status 1.
-var ErrReported = errors.New("reported")
+var ErrReported = errors.New("cli: the error has been reported")
 
 // Main runs the command that the process's arguments name, over these classes, and
 // exits: see [App.Main].

@@ -8,15 +8,18 @@ import (
 	"strings"
 )
 
-// errorTextPackages are the packages with errors that name them, by the names of their folders. Errors of the command line
-// name a flag. Errors of chat/uimessage name chat, since programs use its types as those of chat.
+// errorTextPackages are the packages with errors that name them, by the names of their folders. Errors of chat/uimessage name
+// chat, since programs use its types as those of chat.
 var errorTextPackages = map[string]string{
 	".": "dohost", "agent": "agent", "chat": "chat", "chat/anthropic": "anthropic", "chat/chattest": "chattest",
-	"chat/extract": "extract", "chat/openai": "openai", "chat/uimessage": "chat", "cluster": "cluster",
+	"chat/extract": "extract", "chat/openai": "openai", "chat/uimessage": "chat", "cli": "cli", "cluster": "cluster",
 	"cluster/nats/natslog": "natslog", "dohosttest": "dohosttest", "inbox": "inbox", "ledger": "ledger",
 	"ledger/ledgertest": "ledgertest", "pool": "pool", "sharedlog": "sharedlog", "sharedlog/dirlog": "dirlog",
 	"sharedlog/logtest": "logtest", "streams": "streams", "streams/consumer": "consumer", "web": "web",
 }
+
+// variablesOnly are packages with other errors, which name a flag of the command line: only the exported variables name the package.
+var variablesOnly = map[string]bool{"cli": true}
 
 // Reasons for errors with texts that do not name their package.
 const (
@@ -102,6 +105,7 @@ func (p *packageErrors) add(f *file) {
 			p.addVars(d)
 		case *ast.FuncDecl:
 			switch {
+			case variablesOnly[p.dir]:
 			case !d.Name.IsExported() || d.Body == nil || d.Recv != nil && p.hasOtherText(receiver(d)):
 			case d.Recv != nil && d.Name.Name == "Error":
 				p.texts = append(p.texts, returned(d.Body)...)
@@ -124,7 +128,7 @@ func (p *packageErrors) addVars(d *ast.GenDecl) {
 		}
 		for i, n := range v.Names {
 			p.vars[n.Name] = v.Values[i]
-			if !p.hasOtherText(n.Name) {
+			if !p.hasOtherText(n.Name) && (n.IsExported() || !variablesOnly[p.dir]) {
 				p.errors = append(p.errors, v.Values[i])
 			}
 		}

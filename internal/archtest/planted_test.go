@@ -695,8 +695,10 @@ func (lease) Append() error { return fmt.Errorf("%w: lost", sharedlog.ErrFenced)
 var errRejected = errors.New("an exception")
 func All() iter.Seq2[int, error] { return func(yield func(int, error) bool) { yield(0, errors.New("all")) } }`,
 			"agent/a_test.go": `package agent; func Test() error { return errors.New("test") }`,
-			"cli/c.go":        `package cli; func Run() error { return errors.New("--flag: empty") }`,
-			"d.go":            `package dohost; func Open() error { return errors.New("open") }`,
+			"cli/c.go": `package cli; func Run() error { return errors.New("--flag: empty") }
+var errEnded = errors.New("ended")
+var ErrReported = errors.New("reported")`,
+			"d.go": `package dohost; func Open() error { return errors.New("open") }`,
 		},
 		want: []string{
 			`d.go:1: the text of an error is "open": begin it with "dohost: "`,
@@ -708,6 +710,7 @@ func All() iter.Seq2[int, error] { return func(yield func(int, error) bool) { yi
 			`agent/a.go:12: the text of an error is "%w: lost": begin it with "agent: "`,
 			`agent/a.go:14: the text of an error is "all": begin it with "agent: "`,
 			`agent/a.go:10: the text of an error is "hidden ": begin it with "agent: "`,
+			`cli/c.go:3: the text of an error is "reported": begin it with "cli: "`,
 		},
 	},
 }
