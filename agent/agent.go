@@ -19,8 +19,9 @@ type promoted struct{ core core }
 type Ref interface{ base() *core }
 
 // core is an incarnation of an agent with a state of any type. It wakes the agent, keeps it alive, destroys it, and has its
-// sub-agents. The rest belongs to its components. They depend on each other in one direction: recovery on fibers, fibers
-// and jobs on rows. Functions of core connect the rest, such as the one that returns the time of the alarm.
+// sub-agents. The rest belongs to its components: recovery uses fibers; recovery, fibers, jobs and rowWork use rows. A component
+// that needs the other direction gets a function or an interface: rows calls core.nextWakeup for the time of the alarm, fibers
+// calls recovery.ended, and rowWork has core as a rowOwner.
 type core struct {
 	incarnation
 	rows     rows

@@ -45,7 +45,7 @@ type Scenario struct {
 	SettleTime time.Duration
 	// Timeout is the limit for Run, and for the time to rest after it. Zero means a day each.
 	Timeout time.Duration
-	// Places are the places where incarnations are ended; nil means all, as eviction.Places
+	// Places are the places where incarnations are ended; nil means all, as [dohost.Places]
 	// lists them.
 	Places []dohost.Place
 	// Endings are the modes of the endings: [dohost.EndFence], [dohost.EndCrash], [dohost.EndPowerCut] and

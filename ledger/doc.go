@@ -9,12 +9,12 @@
 //
 // # The states of an operation
 //
-//	Do ─▶ row Running, durable ─▶ call ─▶ result ───────────────▶ Completed: Do returns the stored result until the row expires
-//	                               │└──▶ error with NoEffect ───▶ Failed: the next Do calls again
+//	Do ─▶ row Running, durable ─▶ call ─▶ result ─────────────────▶ Completed: Do returns the stored result until the row expires
+//	                               │└──▶ error with NoEffect ─────▶ Failed: the next Do calls again
 //	                               └──▶ any other error, or the end of the incarnation:
-//	                                      AtMostOnce ───────────▶ Unknown, until an operator resolves it
-//	                                      Idempotent ───────────▶ another call with the same ID; Unknown after MaxAttempts
-//	                                      Reconcile  ── Find ───▶ Completed, another call, Failed after MaxAttempts, or Unknown
+//	                                      PolicyAtMostOnce ───────▶ Unknown, until an operator resolves it
+//	                                      PolicyIdempotent ───────▶ another call with the same ID; Unknown after MaxAttempts
+//	                                      PolicyReconcile ─ Find ─▶ Completed, another call, Failed after MaxAttempts, or Unknown
 //
 // # Rules
 //

@@ -21,7 +21,8 @@
 // 7.
 //
 // The object's table entry outlives its incarnations. objectstate.go (type objectState) draws the
-// states of the entry, with the claims that keep the next incarnation from beginning.
+// states of the entry, with the claims that keep the next incarnation from beginning. An entry with
+// a waking incarnation is in the state live.
 //
 // # Invariants
 //
