@@ -214,7 +214,7 @@ func (w *scenarioRun) closeLast() error {
 	}
 	for _, p := range append(w.pastProcesses, p) {
 		if left := p.host.Zombies(); len(left) > 0 {
-			err = errors.Join(err, fmt.Errorf("handlers are still running after their contexts were canceled: %v", left))
+			err = errors.Join(err, fmt.Errorf("handlers are still running after their contexts were cancelled: %v", left))
 		}
 	}
 	return err

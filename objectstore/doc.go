@@ -140,7 +140,7 @@
 // they come. Its store is read-only, and its directory is no store for a host before it is promoted. The comment of Standby has the
 // invariants. docs/decisions/0041 has the reasons.
 //
-// Reads. A folder on a network may never answer a read, and a system call cannot be canceled. So each read of the archive runs on a goroutine
+// Reads. A folder on a network may never answer a read, and a system call cannot be cancelled. So each read of the archive runs on a goroutine
 // of its own. The standby waits until the read ends or its context ends: the caller, Close, PromoteAsIs or a limit of five minutes ends the
 // context. Two seconds after that the standby abandons the goroutine, which writes nothing that another goroutine reads. Until that read ends,
 // all other reads are refused with the name of the archive and of the object, so at most one goroutine of a standby is stuck. After ten

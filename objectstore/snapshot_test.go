@@ -62,7 +62,7 @@ func TestSnapshotContainsOnlyDurableState(t *testing.T) {
 		}
 		for range 20 {
 			if _, err := s.Snapshot(ctx); !errors.Is(err, context.Canceled) {
-				t.Errorf("snapshot with a canceled context: %v", err)
+				t.Errorf("snapshot with a cancelled context: %v", err)
 			}
 		}
 	})

@@ -24,7 +24,7 @@ type laterError struct{ error }
 // Unwrap returns the cause.
 func (e laterError) Unwrap() error { return e.error }
 
-// hangingError reports a read of the archive that was canceled, or took longer than callTime, and has not ended.
+// hangingError reports a read of the archive that was cancelled, or took longer than callTime, and has not ended.
 type hangingError struct {
 	read  string
 	since time.Time

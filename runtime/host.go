@@ -302,7 +302,7 @@ const unwindTime = time.Second
 // zombieError returns an error with the code of ended incarnations that still runs.
 func (h *Host) zombieError() error {
 	if left := h.Zombies(); len(left) > 0 {
-		return fmt.Errorf("dohost: handlers are still running after their contexts were canceled: %v", left)
+		return fmt.Errorf("dohost: handlers are still running after their contexts were cancelled: %v", left)
 	}
 	return nil
 }

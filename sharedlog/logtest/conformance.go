@@ -229,7 +229,7 @@ func testCanceled(t *testing.T, i *opened) {
 	case err == nil:
 		has(t, i.acquire(t), 1, 1)
 	case !errors.Is(err, context.Canceled):
-		t.Errorf("append with a canceled context: %v", err)
+		t.Errorf("append with a cancelled context: %v", err)
 	}
 }
 
