@@ -154,7 +154,7 @@ func TestStoreThatIsReadOnlyRefusesWrites(t *testing.T) {
 	// A read-only open is no host: neither a generation nor a clean end.
 	s = open(t, fs, Options{})
 	if s.Generation() != 2 || s.Clean() {
-		t.Errorf("after a look: generation %d, clean %v", s.Generation(), s.Clean())
+		t.Errorf("after a read-only open: generation %d, clean %v", s.Generation(), s.Clean())
 	}
 }
 

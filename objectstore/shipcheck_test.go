@@ -25,7 +25,7 @@ func shipFor(t *testing.T, s *Store, minutes int) {
 }
 
 // TestArchiveThatLosesObjectsGetsABase empties an archive, sets it back and replaces it while a host ships to it: always
-// between two looks, so that the archive has a newer object before the next one.
+// between two checks, so that the archive has a newer object before the next one.
 func TestArchiveThatLosesObjectsGetsABase(t *testing.T) {
 	for name, change := range map[string]func(a *memArchive, early map[string][]byte){
 		"emptied":  func(a *memArchive, _ map[string][]byte) { clear(a.objects) },
@@ -44,7 +44,7 @@ func TestArchiveThatLosesObjectsGetsABase(t *testing.T) {
 				shipFor(t, s, 1)
 				early := a.clone().objects
 				shipFor(t, s, 4)
-				put(t, s, "o", "n", "after a look")
+				put(t, s, "o", "n", "after a check")
 				time.Sleep(20 * time.Second)
 				a.set(func(a *memArchive) { change(a, early) })
 				shipFor(t, s, 3)
@@ -80,7 +80,7 @@ func TestArchiveOfAnotherStoreIsNoticed(t *testing.T) {
 	})
 }
 
-// TestArchiveOutageIsNotALoss lets the calls of an archive fail at the time of a look.
+// TestArchiveOutageIsNotALoss lets the calls of an archive fail at the time of a check.
 func TestArchiveOutageIsNotALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newMemArchive()

@@ -19,7 +19,7 @@ const signers dohost.Namespace[signer] = "streamkey"
 
 const webhookSigner = "webhooks"
 
-// signer is the object of the host's key, which remains the same for the life of the store.
+// signer is the object of the host's key, which remains the same as long as the store exists.
 type signer struct{ state *dohost.State }
 
 // seed returns the private key's seed.

@@ -46,6 +46,10 @@ var phrases = []phrase{
 	{"one-that", regexp.MustCompile(`(?i)\b(one|those) that\b`)},
 	{"whose", regexp.MustCompile(`(?i)\bwhose\b`)},
 	{"none-of", regexp.MustCompile(`(?i)\bnone of\b`)},
+	{"life", regexp.MustCompile(`(?i)\blife\b|\b(the|its|their|all|both|many|several|these|those|of|in|two|three|[0-9]+|%d) lives\b`)},
+	{"boot", regexp.MustCompile(`(?i)\bboot\b`)},
+	{"says-that", regexp.MustCompile(`(?i)\b(says|tells) (that|whether)\b`)},
+	{"a-look", regexp.MustCompile(`(?i)\b(a|two) looks?([^-\w]|$)`)},
 }
 
 // passage is a comment, the help of a flag or a command, a text of an error, of the log, of a test or of a page, or a document.
@@ -322,6 +326,7 @@ func TestPhrasesAreCounted(t *testing.T) {
 		"go.mod":          {Data: []byte("module " + modulePath)},
 		"alarm/a.go":      {Data: []byte("// Package alarm says what it is, `what` it was.\npackage alarm\n\n// Whoever goes on, besides, is told at once\n// by somebody behind it, of which meanwhile.\nvar what = \"who\"\n")},
 		"alarm/a_test.go": {Data: []byte("package alarm\n\n/* What. */\n")},
+		"docs/b.md":       {Data: []byte("It says that its life had two looks at the boot: a look-up, it lives in memory, and the lives of two objects.\n")},
 		"docs/a.md":       {Data: []byte("What is at\nonce?\n```go\nwhat\n```\n    what\n")},
 		glossary:          {Data: []byte("what")},
 		"cli/c.go":        {Data: []byte("package cli\n\ntype flags struct {\n\tDir string `name:\"who\" help:\"What it is.\"`\n}\n")},
@@ -345,6 +350,7 @@ func TestPhrasesAreCounted(t *testing.T) {
 		"alarm\tof-which\t1\nalarm\tsomebody\t1\nalarm\twhat\t1\nalarm\twho\t1\n" +
 		"alarm scripts\tat-once\t1\nalarm scripts\twho\t1\nalarm tests\twhat\t1\ncli\twhat\t1\n" +
 		"cli tests texts\twho\t1\ncli texts\tat-once\t1\ncli texts\tbehind\t1\ncli texts\twho\t1\ndocs/a.md\twhat\t1\n" +
+		"docs/b.md\ta-look\t1\ndocs/b.md\tboot\t1\ndocs/b.md\tlife\t2\ndocs/b.md\tsays-that\t1\n" +
 		"page\tbehind\t1\npage\tis-told\t1\npage\twhat\t1\npage\twho\t2\n" +
 		"page texts\tnone-of\t1\npage texts\tone-that\t1\npage texts\tthat-of\t1\npage texts\twhose\t1\n"
 	if found.String() != want || words["alarm"] != 23 {
