@@ -10,27 +10,22 @@ import (
 )
 
 // Handle is an agent of any struct. Hooks of an [Extension] that need no struct get a Handle, since RowWritten may run before the constructor
-// has returned the struct.
-type Handle interface {
-	Ref
-	// Object returns the agent's object.
-	Object() *dohost.State
-	// Storage returns the storage of the agent's object.
-	Storage() *dohost.Storage
-	// Fibers returns the handle of the agent's fibers.
-	Fibers() Fibers
-	// Rows returns the handle of the agent's rows.
-	Rows() Rows
-}
+// has returned the struct. The zero Handle refers to no agent: its methods panic.
+type Handle struct{ c *core }
 
-// handle is the Handle of a core.
-type handle struct{ c *core }
+func (h Handle) base() *core { return h.c }
 
-func (h handle) base() *core              { return h.c }
-func (h handle) Object() *dohost.State    { return h.c.obj }
-func (h handle) Storage() *dohost.Storage { return h.c.store() }
-func (h handle) Fibers() Fibers           { return Fibers{&h.c.fibers} }
-func (h handle) Rows() Rows               { return Rows{&h.c.rowWork} }
+// Object returns the agent's object.
+func (h Handle) Object() *dohost.State { return h.c.obj }
+
+// Storage returns the storage of the agent's object.
+func (h Handle) Storage() *dohost.Storage { return h.c.store() }
+
+// Fibers returns the handle of the agent's fibers.
+func (h Handle) Fibers() Fibers { return Fibers{&h.c.fibers} }
+
+// Rows returns the handle of the agent's rows.
+func (h Handle) Rows() Rows { return Rows{&h.c.rowWork} }
 
 // Extension adds hooks to a class, for a package that builds on agents, such as package chat. Its hooks run
 // before the class's own. Nil fields are skipped.
@@ -204,7 +199,7 @@ func (c *core) rowWritten(ctx context.Context, w *dohost.RowWrite) error {
 		if x.rowWritten == nil {
 			continue
 		}
-		if err := x.rowWritten(ctx, handle{c}, w); err != nil {
+		if err := x.rowWritten(ctx, Handle{c}, w); err != nil {
 			return err
 		}
 	}
@@ -216,7 +211,7 @@ func (c *core) extendedWake(ctx context.Context) error {
 		if x.wake == nil {
 			continue
 		}
-		if err := x.wake(ctx, handle{c}); err != nil {
+		if err := x.wake(ctx, Handle{c}); err != nil {
 			return err
 		}
 	}

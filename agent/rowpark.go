@@ -60,7 +60,7 @@ func (c *core) rowsParked(ctx context.Context, collection string, keys []string)
 		if x.rowsParked == nil {
 			continue
 		}
-		if err := x.rowsParked(ctx, handle{c}, collection, keys); err != nil {
+		if err := x.rowsParked(ctx, Handle{c}, collection, keys); err != nil {
 			return err
 		}
 	}

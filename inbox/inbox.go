@@ -135,5 +135,15 @@ func On[O, Row, Response any, P interface {
 	})
 }
 
-// Ref is an agent: an [*agent.Agent], a [*chat.Agent], or a struct that embeds one.
-type Ref interface{ agent.Handle }
+// Ref is an agent: an [*agent.Agent], a [*chat.Agent], a struct that embeds one, or an [agent.Handle].
+type Ref interface {
+	agent.Ref
+	// Object returns the agent's object.
+	Object() *dohost.State
+	// Storage returns the storage of the agent's object.
+	Storage() *dohost.Storage
+	// Fibers returns the handle of the agent's fibers.
+	Fibers() agent.Fibers
+	// Rows returns the handle of the agent's rows.
+	Rows() agent.Rows
+}
