@@ -90,7 +90,7 @@ func TestOnRowGroupsAreIndependent(t *testing.T) {
 		insertLetters(t, h, "1:a", "2:b", "3:c", "4:a", "5:b", "6:c")
 		h.Advance(time.Hour)
 		err = postmen.Get(h, "a").Do(t.Context(), func(ctx context.Context, p *postman) error {
-			parked, err := p.Rows().List(ctx, true, 0)
+			parked, err := p.Rows().List(ctx, &agent.RowsQuery{State: agent.RowsParked})
 			var keys []string
 			for _, task := range parked {
 				keys = append(keys, strings.Join(task.Keys, ","))
@@ -128,7 +128,7 @@ func TestOnRowGroupsWithMovedRow(t *testing.T) {
 			t.Errorf("calls: %s", got)
 		}
 		err := postmen.Get(h, "a").Do(t.Context(), func(ctx context.Context, p *postman) error {
-			tasks, err := p.Rows().List(ctx, false, 0)
+			tasks, err := p.Rows().List(ctx, nil)
 			if len(tasks) > 0 {
 				t.Errorf("%+v", tasks)
 			}

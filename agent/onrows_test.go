@@ -171,7 +171,7 @@ func wantNothingLeft(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 	t.Helper()
 	inPost(t, ctx, h, func(ctx context.Context, p *postman) error {
 		n, err := letters.Count(ctx, p.Storage(), &dohost.Query[letter]{Index: "state", Equal: dohost.KeyOf("pending")})
-		tasks, err2 := p.Rows().List(ctx, false, 0)
+		tasks, err2 := p.Rows().List(ctx, nil)
 		at, set, err3 := p.Object().GetAlarm(ctx)
 		if n > 0 || len(tasks) > 0 || set {
 			t.Errorf("%d letters are pending, the tasks are %+v, the alarm is at %v: %t", n, tasks, at, set)
@@ -277,7 +277,7 @@ func TestOnRowsRetriesAndParks(t *testing.T) {
 		h.Advance(time.Hour)
 		wantCalls(t, o)
 		inPost(t, ctx, h, func(ctx context.Context, p *postman) error {
-			parked, err := p.Rows().List(ctx, true, 0)
+			parked, err := p.Rows().List(ctx, &agent.RowsQuery{State: agent.RowsParked})
 			slices.SortFunc(parked, func(a, b agent.RowsInfo) int { return strings.Compare(a.Keys[0], b.Keys[0]) })
 			if len(parked) != 2 || parked[0].Keys[0] != "bad" || parked[0].Attempt != 3 || parked[0].Error != "no such address" ||
 				parked[1].Keys[0] != "kept" || !strings.Contains(parked[1].Error, "still in the index") {
@@ -294,7 +294,7 @@ func TestOnRowsRetriesAndParks(t *testing.T) {
 		fail = false
 		id := ""
 		inPost(t, ctx, h, func(ctx context.Context, p *postman) error {
-			parked, err := p.Rows().List(ctx, true, 0)
+			parked, err := p.Rows().List(ctx, &agent.RowsQuery{State: agent.RowsParked})
 			id = parked[slices.IndexFunc(parked, func(r agent.RowsInfo) bool { return r.Keys[0] == "bad" })].ID
 			ok, err2 := p.Rows().Retry(ctx, id)
 			if !ok {
@@ -341,7 +341,7 @@ func TestOnRowsCallsAgainForChangedRow(t *testing.T) {
 		h.Advance(time.Minute)
 		wantCalls(t, o, "a", "a")
 		inPost(t, ctx, h, func(ctx context.Context, p *postman) error {
-			tasks, err := p.Rows().List(ctx, false, 0)
+			tasks, err := p.Rows().List(ctx, nil)
 			if len(tasks) != 1 || tasks[0].Attempt != 0 || tasks[0].State != agent.RowsRunning {
 				t.Errorf("tasks: %+v", tasks)
 			}
@@ -407,7 +407,7 @@ func TestOnRowBatchKeepsItsRows(t *testing.T) {
 		}
 		h.Advance(500 * time.Millisecond)
 		inPost(t, ctx, h, func(ctx context.Context, p *postman) error {
-			tasks, err := p.Rows().List(ctx, false, 0)
+			tasks, err := p.Rows().List(ctx, nil)
 			if len(tasks) != 1 || !slices.Equal(tasks[0].Keys, []string{"b", "c", "d"}) || tasks[0].State != agent.RowsWaiting {
 				t.Errorf("tasks: %+v", tasks)
 			}
@@ -457,7 +457,7 @@ func TestOnRowsParksRowThatDoesNotDecode(t *testing.T) {
 		h.Advance(time.Second)
 		wantCalls(t, o, "good")
 		inPost(t, ctx, h, func(ctx context.Context, p *postman) error {
-			parked, err := p.Rows().List(ctx, true, 0)
+			parked, err := p.Rows().List(ctx, &agent.RowsQuery{State: agent.RowsParked})
 			if len(parked) != 1 || parked[0].Keys[0] != "bad" || !strings.Contains(parked[0].Error, `collection "letters", row "bad"`) {
 				t.Errorf("parked: %+v", parked)
 			}
@@ -466,7 +466,7 @@ func TestOnRowsParksRowThatDoesNotDecode(t *testing.T) {
 		id := ""
 		for range 2 { // a retry parks it again, in the same task
 			inPost(t, ctx, h, func(ctx context.Context, p *postman) error {
-				parked, err := p.Rows().List(ctx, true, 0)
+				parked, err := p.Rows().List(ctx, &agent.RowsQuery{State: agent.RowsParked})
 				if len(parked) != 1 || id != "" && parked[0].ID != id {
 					t.Fatalf("parked: %+v, want %s", parked, id)
 				}

@@ -95,7 +95,7 @@ func checkReceipts(ctx context.Context, h *dohosttest.Host) error {
 				err = errors.Join(err, fmt.Errorf("%d receipts of %s", n, id))
 			}
 		}
-		tasks, err2 := p.Rows().List(ctx, false, 0)
+		tasks, err2 := p.Rows().List(ctx, nil)
 		pending, err3 := letters.Count(ctx, p.Storage(), &dohost.Query[letter]{Index: "state", Equal: dohost.KeyOf("pending")})
 		_, set, err4 := p.Object().GetAlarm(ctx)
 		if err = errors.Join(err, err2, err3, err4); err == nil && (len(tasks) > 0 || pending > 0 || set) {

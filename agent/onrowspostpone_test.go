@@ -44,7 +44,7 @@ func TestOnRowsPostponed(t *testing.T) {
 			h.Advance(time.Second)
 		}
 		inPost(t, ctx, h, func(ctx context.Context, p *postman) error {
-			tasks, err := p.Rows().List(ctx, false, 0)
+			tasks, err := p.Rows().List(ctx, nil)
 			if len(tasks) != 1 || tasks[0].Attempt != 0 || tasks[0].Error != "agent: postponed for 1m0s: the counter is closed" {
 				t.Errorf("the tasks are %+v", tasks)
 			}

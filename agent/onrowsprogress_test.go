@@ -51,7 +51,7 @@ func TestOnRowBatchProgress(t *testing.T) {
 					c.end(h)
 				}
 				inPost(t, ctx, h, func(ctx context.Context, p *postman) error {
-					parked, err := p.Rows().List(ctx, true, 0)
+					parked, err := p.Rows().List(ctx, &agent.RowsQuery{State: agent.RowsParked})
 					if len(parked) > 0 {
 						t.Errorf("parked: %+v", parked)
 					}
@@ -89,7 +89,7 @@ func TestOnRowBatchWithoutProgress(t *testing.T) {
 		h.Advance(time.Second)
 		wantCalls(t, o, "a,b,c", "b,c", "b,c", "b,c", "b,c")
 		inPost(t, ctx, h, func(ctx context.Context, p *postman) error {
-			parked, err := p.Rows().List(ctx, true, 0)
+			parked, err := p.Rows().List(ctx, &agent.RowsQuery{State: agent.RowsParked})
 			if len(parked) != 1 || !slices.Equal(parked[0].Keys, []string{"b", "c"}) {
 				t.Errorf("parked: %+v", parked)
 			}
@@ -118,7 +118,7 @@ func TestOnRowBatchProgressAtEveryPoint(t *testing.T) {
 		return nil
 	}}
 	o.start = func(p *postman, ctx context.Context) error {
-		tasks, err := p.Rows().List(ctx, false, 0)
+		tasks, err := p.Rows().List(ctx, nil)
 		for _, task := range tasks {
 			for _, key := range task.Keys {
 				row, _, err2 := letters.Get(ctx, p.Storage(), key)
@@ -280,7 +280,7 @@ func TestOnRowsLeavesBeforeCrash(t *testing.T) {
 		}
 		h.Advance(time.Second)
 		inPost(t, ctx, h, func(ctx context.Context, p *postman) error {
-			tasks, err := p.Rows().List(ctx, false, 0)
+			tasks, err := p.Rows().List(ctx, nil)
 			if len(tasks) > 0 {
 				t.Errorf("tasks of a row that has left the index: %+v", tasks)
 			}
@@ -324,7 +324,7 @@ func TestOnRowsPutsRowBack(t *testing.T) {
 				h.Advance(time.Hour)
 				wantCalls(t, o, want...)
 				inPost(t, ctx, h, func(ctx context.Context, p *postman) error {
-					parked, err := p.Rows().List(ctx, true, 0)
+					parked, err := p.Rows().List(ctx, &agent.RowsQuery{State: agent.RowsParked})
 					if len(parked) != 1 || parked[0].Attempt != 3 || len(positions) != 1 {
 						t.Errorf("parked: %+v, positions %v", parked, positions)
 					}
@@ -351,7 +351,7 @@ func TestOnRowBatchParksTwoDamagedRows(t *testing.T) {
 		}
 		wantCalls(t, o, "a,b,c,d", "a,c,d", "a,d")
 		inPost(t, ctx, h, func(ctx context.Context, p *postman) error {
-			parked, err := p.Rows().List(ctx, true, 0)
+			parked, err := p.Rows().List(ctx, &agent.RowsQuery{State: agent.RowsParked})
 			if len(parked) != 2 || strings.Count(strings.Join(o.reports, "\n"), "rows:parked") != 2 {
 				t.Errorf("parked: %+v, reports %q", parked, o.reports)
 			}

@@ -162,7 +162,7 @@ func TestOnRowsDamagedRowWithLongKey(t *testing.T) {
 		n := len(o.reports)
 		o.mu.Unlock()
 		inPost(t, ctx, h, func(ctx context.Context, p *postman) error {
-			tasks, err := p.Rows().List(ctx, false, 0)
+			tasks, err := p.Rows().List(ctx, nil)
 			for _, x := range tasks {
 				t.Logf("%s %.60q, %d reports, last %.300q", x.State, x.Keys, n, o.reports[n-1])
 				if x.State != agent.RowsParked {
@@ -202,7 +202,7 @@ func TestOnRowsRefusedWrites(t *testing.T) {
 					t.Errorf("%s: %v", name, err)
 				}
 				row, ok, err := letters.Get(ctx, p.Storage(), "a")
-				tasks, err2 := p.Rows().List(ctx, false, 0)
+				tasks, err2 := p.Rows().List(ctx, nil)
 				if !ok || row.Value.State != "pending" || len(tasks) != 1 {
 					t.Errorf("%s: the row is %+v, the tasks are %+v", name, row, tasks)
 				}

@@ -64,7 +64,7 @@ func TestRowsWake(t *testing.T) {
 		inPost(t, ctx, h, wake)
 		h.Advance(time.Millisecond)
 		inPost(t, ctx, h, func(ctx context.Context, p *postman) error {
-			tasks, err := p.Rows().List(ctx, false, 0)
+			tasks, err := p.Rows().List(ctx, nil)
 			if len(tasks) != 1 || tasks[0].Attempt != 2 || tasks[0].ID != ids[0] {
 				t.Errorf("the tasks are %+v", tasks)
 			}

@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,9 +54,28 @@ func TestRowsPark(t *testing.T) {
 			park(ctx, letters.Name, 1, "b", "a", "d") // a is parked with b
 			park(ctx, letters.Name, 0, "a")
 			park(ctx, "another", 0, "c")
-			tasks, err := p.Rows().List(ctx, true, 0)
+			tasks, err := p.Rows().List(ctx, &agent.RowsQuery{State: agent.RowsParked})
 			if len(tasks) != 1 || strings.Join(tasks[0].Keys, ",") != "a,b" || tasks[0].Error != "refused" {
 				t.Errorf("parked: %+v", tasks)
+			}
+			for q, want := range map[agent.RowsQuery]string{
+				{}: "a,b c", {State: agent.RowsRunning}: "", {State: agent.RowsWaiting}: "c", {State: agent.RowsWaiting, Limit: 1}: "c",
+			} {
+				tasks, listErr := p.Rows().List(ctx, &q)
+				var keys []string
+				for _, task := range tasks {
+					keys = append(keys, strings.Join(task.Keys, ","))
+				}
+				slices.Sort(keys)
+				if got := strings.Join(keys, " "); got != want || listErr != nil {
+					t.Errorf("List of %+v: %q, %v; want %q", q, got, listErr, want)
+				}
+			}
+			if tasks, listErr := p.Rows().List(ctx, &agent.RowsQuery{Limit: 1}); len(tasks) != 1 || listErr != nil {
+				t.Errorf("List with Limit 1: %+v, %v", tasks, listErr)
+			}
+			if _, listErr := p.Rows().List(ctx, &agent.RowsQuery{Limit: 101}); listErr == nil {
+				t.Error("List with Limit 101 returned no error")
 			}
 			return err
 		})
@@ -65,7 +85,7 @@ func TestRowsPark(t *testing.T) {
 		wantCalls(t, o, "c")
 		open = true
 		inPost(t, ctx, h, func(ctx context.Context, p *postman) error {
-			tasks, err := p.Rows().List(ctx, true, 0)
+			tasks, err := p.Rows().List(ctx, &agent.RowsQuery{State: agent.RowsParked})
 			for _, task := range tasks {
 				_, retryErr := p.Rows().Retry(ctx, task.ID)
 				err = errors.Join(err, retryErr)

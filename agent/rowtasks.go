@@ -42,20 +42,32 @@ func (t *rowTask) info() RowsInfo {
 	return info
 }
 
-// List returns the rows with calls that run, wait or are parked: only the parked rows if parked is set. limit is 1 to
-// 100; zero means 50.
+// RowsQuery selects the rows of calls. The zero RowsQuery, and nil, select the rows of 50 calls.
+type RowsQuery struct {
+	State RowsState // empty for all
+	Limit int       // the maximum number of calls; zero means 50; at most 100
+}
+
+// List returns the rows that q selects, of calls that run, wait or are parked.
 //
-// Errors: one for a limit that is out of range.
-func (r Rows) List(ctx context.Context, parked bool, limit int) ([]RowsInfo, error) {
-	limit, err := checkLimit(limit, 50, 100)
+// Errors: one for a Limit that is out of range.
+func (r Rows) List(ctx context.Context, q *RowsQuery) ([]RowsInfo, error) {
+	if q == nil {
+		q = &RowsQuery{}
+	}
+	limit, err := checkLimit(q.Limit, 50, 100)
 	if err != nil {
 		return nil, err
 	}
-	q := &dohost.Query[rowTask]{Limit: limit}
-	if parked {
-		q.Index = byParked
+	query := &dohost.Query[rowTask]{Limit: limit}
+	switch q.State {
+	case "":
+	case RowsParked:
+		query.Index = byParked
+	default:
+		query.Where = func(t rowTask) bool { return t.info().State == q.State }
 	}
-	return list(ctx, r.work.rows, &rowTasks, q, func(_ context.Context, t rowTask) (RowsInfo, error) { return t.info(), nil })
+	return list(ctx, r.work.rows, &rowTasks, query, func(_ context.Context, t rowTask) (RowsInfo, error) { return t.info(), nil })
 }
 
 // Collection returns the collection of that name that has an OnRows of the agent's class, as a [*dohost.Collection]. Nil means that there is

@@ -100,7 +100,7 @@ func checkResearcher(ctx context.Context, h *dohosttest.Host, object string) err
 func checkPlanner(ctx context.Context, h *dohosttest.Host) error {
 	return desks.Get(h, "a").Do(ctx, func(ctx context.Context, d *desk) error {
 		m, _, err := inbox.Reply(ctx, d.Storage(), &messages, inbox.Message{From: "ada", To: "a", Request: "r1"})
-		tasks, err2 := d.Rows().List(ctx, false, 0)
+		tasks, err2 := d.Rows().List(ctx, nil)
 		if m.Content != "a heard (b says x, b says x, b says z)" || len(tasks) > 0 {
 			return fmt.Errorf("the response %q, tasks %+v, %w", m.Content, tasks, errors.Join(err, err2))
 		}

@@ -25,7 +25,7 @@ func TestAgentToolLeavesTheAgentFree(t *testing.T) {
 		h.Advance(2 * time.Second)
 		inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
 			n, err := messages.Count(ctx, d.Storage(), &dohost.Query[inbox.Message]{Where: func(m inbox.Message) bool { return m.Content == "a says and I" }})
-			tasks, err2 := d.Rows().List(ctx, false, 0)
+			tasks, err2 := d.Rows().List(ctx, nil)
 			if n != 1 || len(tasks) != 1 || tasks[0].State != agent.RowsWaiting || tasks[0].Attempt != 0 ||
 				!strings.Contains(tasks[0].Error, "the agent b of desk/other has not answered the request ask_") {
 				t.Errorf("%d responses; the rows are %+v", n, tasks)

@@ -186,7 +186,7 @@ func TestBudgetDenied(t *testing.T) {
 		equal(t, "reports", reports(), "requested", "rows:parked", "rows:parked", "denied")
 		wantNoQuestion(t, ctx, h)
 		inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
-			parked, err := d.Rows().List(ctx, true, 0)
+			parked, err := d.Rows().List(ctx, &agent.RowsQuery{State: agent.RowsParked})
 			if len(parked) != 2 {
 				t.Errorf("parked: %+v", parked)
 			}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
 	"github.com/dohost/dohost/inbox"
@@ -121,7 +122,7 @@ func decideNext(ctx context.Context, h *dohosttest.Host) (left bool, err error) 
 			denied, err = denied || e.Action == inbox.BudgetDenied, errors.Join(err, logErr)
 		}
 		n, countErr := messages.Count(ctx, d.Storage(), &dohost.Query[inbox.Message]{Index: "pending", Limit: 1})
-		parked, listErr := d.Rows().List(ctx, true, 0)
+		parked, listErr := d.Rows().List(ctx, &agent.RowsQuery{State: agent.RowsParked})
 		for _, rows := range parked {
 			_, retryErr := d.Rows().Retry(ctx, rows.ID)
 			err = errors.Join(err, retryErr)
@@ -170,7 +171,7 @@ func checkBudgets(ctx context.Context, h *dohosttest.Host, full bool) error {
 		}
 		grants, err := chat.BudgetGrants(ctx, d, chat.BudgetOfAgent, "")
 		asked, waits, rowsErr := inbox.BudgetRows(ctx, d.Storage())
-		tasks, listErr := d.Rows().List(ctx, false, 0)
+		tasks, listErr := d.Rows().List(ctx, nil)
 		rows, err2 := messages.List(ctx, d.Storage(), &dohost.Query[inbox.Message]{Index: "conversation", Prefix: dohost.KeyOf("clerk")})
 		if err = errors.Join(err, rowsErr, listErr, err2); err != nil {
 			return err

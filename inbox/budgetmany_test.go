@@ -35,7 +35,7 @@ func exhaust(ctx context.Context, h *dohosttest.Host) error {
 
 // parkedRows returns the number of the parked messages.
 func parkedRows(ctx context.Context, d *desk) (n int, err error) {
-	tasks, err := d.Rows().List(ctx, true, 100)
+	tasks, err := d.Rows().List(ctx, &agent.RowsQuery{State: agent.RowsParked, Limit: 100})
 	for _, task := range tasks {
 		n += len(task.Keys)
 	}
@@ -148,7 +148,7 @@ func untilRest(ctx context.Context, h *dohosttest.Host, holds func(ctx context.C
 	for {
 		rest := false
 		err := idempotently(ctx, h, func(ctx context.Context, d *desk) error {
-			tasks, err := d.Rows().List(ctx, false, 100)
+			tasks, err := d.Rows().List(ctx, &agent.RowsQuery{Limit: 100})
 			pending, countErr := messages.Count(ctx, d.Storage(), &dohost.Query[inbox.Message]{Index: "pending"})
 			rest = holds(ctx, d, pending)
 			for _, task := range tasks {
@@ -199,7 +199,7 @@ func decideMany(ctx context.Context, h *dohosttest.Host, n int, approve bool) er
 		return err
 	}
 	return idempotently(ctx, h, func(ctx context.Context, d *desk) error { // an event of its own: after a lost answer none is parked
-		tasks, err := d.Rows().List(ctx, true, 100)
+		tasks, err := d.Rows().List(ctx, &agent.RowsQuery{State: agent.RowsParked, Limit: 100})
 		for _, task := range tasks {
 			_, retryErr := d.Rows().Retry(ctx, task.ID)
 			err = errors.Join(err, retryErr)
@@ -222,7 +222,7 @@ func checkMany(ctx context.Context, h *dohosttest.Host, n int) error {
 			Index: "conversation", Prefix: dohost.KeyOf("clerk"), Where: func(m inbox.Message) bool { return m.Role == chat.RoleUser },
 		})
 		asked, waiting, rowsErr := inbox.BudgetRows(ctx, d.Storage())
-		tasks, listErr := d.Rows().List(ctx, false, 0)
+		tasks, listErr := d.Rows().List(ctx, nil)
 		if answered != n || asked+waiting+len(tasks) > 0 || log != "requested denied requested approved " {
 			err = errors.Join(err, fmt.Errorf("%d messages are answered, %d questions and %d waits remain, tasks %+v, log %s", answered, asked, waiting, tasks, log))
 		}

@@ -25,7 +25,7 @@ func TestAgentToolWithCrashingAgent(t *testing.T) {
 				h.Advance(time.Minute)
 				var parked []agent.RowsInfo
 				err := desks.Get(h, object).Do(ctx, func(ctx context.Context, d *desk) (err error) {
-					parked, err = d.Rows().List(ctx, true, 0)
+					parked, err = d.Rows().List(ctx, &agent.RowsQuery{State: agent.RowsParked})
 					return err
 				})
 				if got := replyTo(t, ctx, h, "a", "r1"); !strings.Contains(got, inbox.ErrNoReply.Error()) || len(parked) != 1 || parked[0].Keys[0] == "1" || err != nil {

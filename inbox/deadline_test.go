@@ -348,7 +348,7 @@ func checkExpired(ctx context.Context, h *dohosttest.Host, object string) error 
 				heard[m.Content] = fmt.Sprintf("the agent b of desk/%s did not answer within 1.4s; its request %s may still have effects", object, m.Request)
 			}
 		}
-		tasks, err := d.Rows().List(ctx, false, 0)
+		tasks, err := d.Rows().List(ctx, nil)
 		if len(rows) != 4 || len(tasks) > 0 || heard["w"] != "b says w" || heard["v"] == "b says v" {
 			return fmt.Errorf("%d requests, %q, the tasks %+v, %w", len(rows), heard, tasks, err)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
 	"github.com/dohost/dohost/inbox"
@@ -180,7 +181,7 @@ func TestInboxParksRowsOfInvalidAnswers(t *testing.T) {
 		h.Advance(time.Hour)
 		equal(t, "answers", answers(t, ctx, h), "1:")
 		inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
-			parked, err := d.Rows().List(ctx, true, 0)
+			parked, err := d.Rows().List(ctx, &agent.RowsQuery{State: agent.RowsParked})
 			if len(parked) != 1 || len(parked[0].Keys) != 1 || parked[0].Keys[0] != "1" || !strings.Contains(parked[0].Error, `population`) {
 				t.Errorf("parked: %+v", parked)
 			}

@@ -109,7 +109,7 @@ func checkAnswered(ctx context.Context, h *dohosttest.Host, service *dohosttest.
 		slices.Sort(answered) // a batch that was interrupted twice waits until others have begun
 		slices.Sort(requests)
 		pending, err := messages.Count(ctx, d.Storage(), &dohost.Query[inbox.Message]{Index: "pending"})
-		tasks, err2 := d.Rows().List(ctx, false, 0)
+		tasks, err2 := d.Rows().List(ctx, nil)
 		switch {
 		case err != nil || err2 != nil:
 			return errors.Join(err, err2)

@@ -30,7 +30,7 @@ func rowsOf(t *testing.T, ctx context.Context, h *dohosttest.Host) (rows []agent
 		row, ok, err := messages.Get(ctx, d.Storage(), "q")
 		waits = ok && row.Value.Processed.IsZero()
 		var listErr error
-		rows, listErr = d.Rows().List(ctx, false, 0)
+		rows, listErr = d.Rows().List(ctx, nil)
 		return errors.Join(err, listErr)
 	})
 	return rows, waits

@@ -23,7 +23,7 @@ func TestHistoryAwaitsAgainAfterAnAnswer(t *testing.T) {
 			send(t, ctx, h, inbox.Message{ID: id, From: "ada", Content: id})
 			h.Advance(2 * time.Minute)
 			inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
-				rows, err := d.Rows().List(ctx, false, 0)
+				rows, err := d.Rows().List(ctx, nil)
 				if len(rows) != 1 || rows[0].State != agent.RowsWaiting || rows[0].Attempt != 0 {
 					t.Errorf("%s: %+v", id, rows)
 				}

@@ -130,7 +130,7 @@ func TestInboxWithChangedRows(t *testing.T) {
 		h.Advance(5 * time.Second)
 		equal(t, "cycles of a deleted row", cycles, "e")
 		inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
-			left, err := d.Rows().List(ctx, false, 0)
+			left, err := d.Rows().List(ctx, nil)
 			if len(left) > 0 {
 				t.Errorf("tasks are left: %+v", left)
 			}
@@ -194,7 +194,7 @@ func TestInboxParksRows(t *testing.T) {
 		h.Advance(time.Hour)
 		equal(t, "answers", answers(t, ctx, h), "1:A", "2:", "3:C")
 		inDesk(t, ctx, h, func(ctx context.Context, d *desk) error {
-			parked, err := d.Rows().List(ctx, false, 0)
+			parked, err := d.Rows().List(ctx, nil)
 			if err == nil && (len(parked) != 1 || !slices.Equal(parked[0].Keys, []string{"2"}) || parked[0].Error != "inbox: build: the ticket 2 has no text") {
 				t.Errorf("parked: %+v", parked)
 			}

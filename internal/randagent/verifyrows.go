@@ -18,7 +18,7 @@ func (a *machine) onStart(ctx context.Context) error {
 
 // listRows returns the rows of calls. The first list of an incarnation has the calls that earlier ones have begun.
 func (a *machine) listRows(ctx context.Context) ([]agent.RowsInfo, error) {
-	list, err := a.Rows().List(ctx, false, 100)
+	list, err := a.Rows().List(ctx, &agent.RowsQuery{Limit: 100})
 	if err != nil || a.interrupted != nil {
 		return list, err
 	}

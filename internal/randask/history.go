@@ -58,7 +58,7 @@ func (h *history) read(ctx context.Context, o *office) error {
 	if n := h.w.acknowledged[o.name()]; len(changes) < n {
 		h.w.Faultf("%s has %d changes, and %d were acknowledged", o.name(), len(changes), n)
 	}
-	calls, err := o.Rows().List(ctx, false, 100)
+	calls, err := o.Rows().List(ctx, &agent.RowsQuery{Limit: 100})
 	if err != nil {
 		return err
 	}

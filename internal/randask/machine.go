@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/inbox"
 	"github.com/dohost/dohost/internal/randtest"
@@ -32,7 +33,7 @@ func (o *office) step(ctx context.Context, name string, in Instr) error {
 	case Repeat, Edit, Delete:
 		return o.change(ctx, in)
 	case Retry:
-		parked, err := o.Rows().List(ctx, true, 0)
+		parked, err := o.Rows().List(ctx, &agent.RowsQuery{State: agent.RowsParked})
 		if c, ok := randtest.At(parked, in.K); ok && err == nil {
 			o.w.retry(o.name())
 			_, err = o.Rows().Retry(ctx, c.ID)

@@ -61,7 +61,7 @@ func (o *office) items(ctx context.Context) (map[string]*inbox.Message, error) {
 
 // verifyCalls compares the calls that have begun with the model.
 func (o *office) verifyCalls(ctx context.Context, m *model) error {
-	list, err := o.Rows().List(ctx, false, 100)
+	list, err := o.Rows().List(ctx, &agent.RowsQuery{Limit: 100})
 	if err != nil {
 		return err
 	}
