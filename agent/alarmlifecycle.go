@@ -8,7 +8,7 @@ import (
 )
 
 // AlarmLifecycle returns the lifecycle of an object's alarms: each run of its OnAlarm is a wake. The claim is the epoch of the incarnation; the end of
-// the incarnation refuses all further requests, so no heartbeats are needed. Complete with done set to false sets the alarm to the present time. After
+// the incarnation refuses all further requests, so no heartbeats are needed. Complete with pending work sets the alarm to the present time. After
 // an error, OnAlarm should return it: the host delivers the alarm again.
 func AlarmLifecycle(st *dohost.State) *Lifecycle[dohost.AlarmInfo] {
 	return &Lifecycle[dohost.AlarmInfo]{
@@ -16,8 +16,8 @@ func AlarmLifecycle(st *dohost.State) *Lifecycle[dohost.AlarmInfo] {
 			epoch := st.Epoch()
 			return Fence{Wake: epoch.String(), Generation: epoch.Host}, nil
 		},
-		Complete: func(ctx context.Context, _ dohost.AlarmInfo, _ Fence, done bool) error {
-			if done {
+		Complete: func(ctx context.Context, _ dohost.AlarmInfo, _ Fence, work WorkState) error {
+			if work == WorkDone {
 				return nil
 			}
 			return st.SetAlarm(ctx, time.Now())

@@ -89,7 +89,7 @@ func (d *draftWorker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	drained, err := agent.RunWake(r.Context(), &wake, d.lifecycle(), d.work)
 	d.errs = append(d.errs, err)
-	_ = json.NewEncoder(w).Encode(map[string]bool{"done": err == nil && drained.Completed}) // never fails
+	_ = json.NewEncoder(w).Encode(map[string]bool{"done": err == nil && drained.Work == agent.WorkDone}) // never fails
 }
 
 func (d *draftWorker) lifecycle() *agent.Lifecycle[*draftWake] {
@@ -107,8 +107,8 @@ func (d *draftWorker) lifecycle() *agent.Lifecycle[*draftWake] {
 			}
 			return d.callback(ctx, w, c)
 		},
-		Complete: func(ctx context.Context, w *draftWake, _ agent.Fence, done bool) error {
-			return d.callback(ctx, w, draftCallback{Done: &done})
+		Complete: func(ctx context.Context, w *draftWake, _ agent.Fence, work agent.WorkState) error {
+			return d.callback(ctx, w, draftCallback{Done: new(work == agent.WorkDone)})
 		},
 		HeartbeatInterval: 10 * time.Second,
 	}
@@ -303,7 +303,7 @@ func (c *draftTest) drain(ctx context.Context, s *agent.Session[*draftWake]) (ag
 	if err != nil {
 		return d, err
 	}
-	return d, s.Complete(ctx, d.Completed)
+	return d, s.Complete(ctx, d.Work)
 }
 
 // start starts the work of the deliveries so far.

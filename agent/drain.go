@@ -35,11 +35,27 @@ func (o *DrainOptions) withDefaults() DrainOptions {
 	return DrainOptions{MaxCycles: cmp.Or(d.MaxCycles, 50), MaxTime: cmp.Or(d.MaxTime, 25*time.Second)}
 }
 
+// WorkState is the state of the work that a [Drain] or a wake leaves.
+type WorkState int
+
+// The states of work.
+const (
+	WorkPending WorkState = iota // there is more work
+	WorkDone                     // no work is pending
+)
+
+// String returns "pending" or "done".
+func (s WorkState) String() string {
+	if s == WorkDone {
+		return "done"
+	}
+	return "pending"
+}
+
 // Drained is the result of a [Drain].
 type Drained struct {
 	Cycles int
-	// Completed is true if no work was pending after the last cycle.
-	Completed bool
+	Work   WorkState // after the last cycle
 }
 
 // Drain runs cycles until no work is pending or a limit is reached.
@@ -54,9 +70,11 @@ func Drain(ctx context.Context, src DrainSource, o *DrainOptions) (d Drained, er
 	for begin := time.Now(); ; {
 		pending, err := src.Pending(ctx)
 		switch {
-		case err != nil || !pending:
-			d.Completed = err == nil
+		case err != nil:
 			return d, err
+		case !pending:
+			d.Work = WorkDone
+			return d, nil
 		case limits.MaxCycles > 0 && d.Cycles == limits.MaxCycles, limits.MaxTime > 0 && time.Since(begin) >= limits.MaxTime:
 			return d, nil
 		case ctx.Err() != nil:

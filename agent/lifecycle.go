@@ -46,8 +46,8 @@ type Lifecycle[W any] struct {
 	Heartbeat func(ctx context.Context, wake W, f Fence) error
 	// Checkpoint records the progress of the work. The effects of that work are durable.
 	Checkpoint func(ctx context.Context, wake W, f Fence, to []SourceCursor) error
-	// Complete ends the wake. If done is false there is more work, and the source should send another wake soon.
-	Complete func(ctx context.Context, wake W, f Fence, done bool) error
+	// Complete ends the wake. If work is pending, the source should send another wake soon.
+	Complete func(ctx context.Context, wake W, f Fence, work WorkState) error
 	// Fail ends the wake after an error of the work.
 	Fail func(ctx context.Context, wake W, f Fence, cause error) error
 
@@ -59,7 +59,7 @@ type Lifecycle[W any] struct {
 }
 
 // RunWake claims a wake, calls fn, and completes the wake. No part of fn runs before the claim. If fn returns nil without a call of
-// [Session.Complete], RunWake completes the wake as not done, so the source does not lose it. If fn returns an error, RunWake calls Fail,
+// [Session.Complete], RunWake completes the wake with pending work, so the source does not lose it. If fn returns an error, RunWake calls Fail,
 // unless fn has ended the wake, the wake is stale, or ctx has ended: another worker continues then.
 //
 // With a HeartbeatInterval a separate goroutine calls Heartbeat until fn returns, so RunWake must be called without the turn of an object: in a
@@ -83,7 +83,7 @@ func RunWake[W, R any](
 	result, err = callWithHeartbeats(ctx, s, fn)
 	switch {
 	case err == nil:
-		if err = s.Complete(ctx, false); err == nil || errors.Is(err, ErrWakeEnded) {
+		if err = s.Complete(ctx, WorkPending); err == nil || errors.Is(err, ErrWakeEnded) {
 			return result, nil
 		}
 	case !errors.Is(err, ErrWakeStale):

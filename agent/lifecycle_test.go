@@ -48,8 +48,8 @@ func (s *source) lifecycle() *agent.Lifecycle[int] {
 		Checkpoint: func(_ context.Context, wake int, f agent.Fence, to []agent.SourceCursor) error {
 			return s.call("checkpoint", wake, f, to)
 		},
-		Complete: func(_ context.Context, wake int, f agent.Fence, done bool) error {
-			return s.call("complete", wake, f, done)
+		Complete: func(_ context.Context, wake int, f agent.Fence, work agent.WorkState) error {
+			return s.call("complete", wake, f, work)
 		},
 		Fail: func(_ context.Context, wake int, f agent.Fence, cause error) error {
 			return s.call("fail", wake, f, cause)
@@ -79,17 +79,17 @@ func TestRunWake(t *testing.T) {
 			t.Errorf("the wake is %d, the claim %v", w.Wake(), w.Fence())
 		}
 		return "result", errors.Join(
-			w.Heartbeat(ctx), w.SaveCursors(ctx, agent.SourceCursor{Source: "a", Position: "2"}), w.Complete(ctx, true))
+			w.Heartbeat(ctx), w.SaveCursors(ctx, agent.SourceCursor{Source: "a", Position: "2"}), w.Complete(ctx, agent.WorkDone))
 	})
 	if got != "result" || err != nil {
 		t.Errorf("RunWake returned %q, %v", got, err)
 	}
-	s.want(t, "heartbeat 3 {w 7}", "checkpoint 3 {w 7} [{a 2}]", "complete 3 {w 7} true")
+	s.want(t, "heartbeat 3 {w 7}", "checkpoint 3 {w 7} [{a 2}]", "complete 3 {w 7} done")
 
 	if got, err = run(func(context.Context, *agent.Session[int]) (string, error) { return "result", nil }); got != "result" || err != nil {
 		t.Errorf("RunWake without Complete returned %q, %v", got, err)
 	}
-	s.want(t, "claim 3", "complete 3 {w 7} false")
+	s.want(t, "claim 3", "complete 3 {w 7} pending")
 
 	if got, err = run(func(context.Context, *agent.Session[int]) (string, error) { return "result", errWork }); got != "" || !errors.Is(err, errWork) {
 		t.Errorf("RunWake of a failure returned %q, %v", got, err)
@@ -97,11 +97,11 @@ func TestRunWake(t *testing.T) {
 	s.want(t, "claim 3", "fail 3 {w 7} no paper")
 
 	_, err = run(func(ctx context.Context, w *agent.Session[int]) (string, error) {
-		if err := w.Complete(ctx, true); err != nil {
+		if err := w.Complete(ctx, agent.WorkDone); err != nil {
 			return "", err
 		}
 		for name, err := range map[string]error{
-			"Complete": w.Complete(ctx, true), "Fail": w.Fail(ctx, errWork), "Heartbeat": w.Heartbeat(ctx), "SaveCursors": w.SaveCursors(ctx),
+			"Complete": w.Complete(ctx, agent.WorkDone), "Fail": w.Fail(ctx, errWork), "Heartbeat": w.Heartbeat(ctx), "SaveCursors": w.SaveCursors(ctx),
 		} {
 			if !errors.Is(err, agent.ErrWakeEnded) {
 				t.Errorf("%s after the end of the wake: %v", name, err)
@@ -112,7 +112,7 @@ func TestRunWake(t *testing.T) {
 	if !errors.Is(err, errWork) {
 		t.Errorf("RunWake of a failure after Complete: %v", err)
 	}
-	s.want(t, "claim 3", "complete 3 {w 7} true")
+	s.want(t, "claim 3", "complete 3 {w 7} done")
 
 	for _, refusal := range []error{agent.ErrWakeStale, agent.ErrWakeClaimed} {
 		s.fail["claim"] = refusal
@@ -135,7 +135,7 @@ func TestRunWakeErrorsOfTheSource(t *testing.T) {
 	refused := errors.New("refused")
 	s := &source{fail: map[string]error{"complete": refused, "fail": refused}}
 	_, err := agent.RunWake(t.Context(), 3, s.lifecycle(), func(ctx context.Context, w *agent.Session[int]) (int, error) {
-		if err := w.Complete(ctx, true); !errors.Is(err, refused) {
+		if err := w.Complete(ctx, agent.WorkDone); !errors.Is(err, refused) {
 			t.Errorf("Complete returned %v", err)
 		}
 		return 1, nil
@@ -143,7 +143,7 @@ func TestRunWakeErrorsOfTheSource(t *testing.T) {
 	if !errors.Is(err, refused) {
 		t.Errorf("RunWake returned %v", err)
 	}
-	s.want(t, "claim 3", "complete 3 {w 7} true", "complete 3 {w 7} false")
+	s.want(t, "claim 3", "complete 3 {w 7} done", "complete 3 {w 7} pending")
 
 	_, err = agent.RunWake(t.Context(), 3, s.lifecycle(), func(context.Context, *agent.Session[int]) (int, error) { return 1, errWork })
 	if !errors.Is(err, refused) || !errors.Is(err, errWork) {
@@ -153,7 +153,7 @@ func TestRunWakeErrorsOfTheSource(t *testing.T) {
 
 	none := &agent.Lifecycle[int]{Claim: s.lifecycle().Claim}
 	if _, err := agent.RunWake(t.Context(), 3, none, func(ctx context.Context, w *agent.Session[int]) (int, error) {
-		return 1, errors.Join(w.Heartbeat(ctx), w.SaveCursors(ctx, agent.SourceCursor{Source: "a"}), w.Complete(ctx, false))
+		return 1, errors.Join(w.Heartbeat(ctx), w.SaveCursors(ctx, agent.SourceCursor{Source: "a"}), w.Complete(ctx, agent.WorkPending))
 	}); err != nil {
 		t.Errorf("RunWake without optional functions: %v", err)
 	}
@@ -210,13 +210,13 @@ func TestRunWakeHeartbeats(t *testing.T) {
 		_, err := agent.RunWake(t.Context(), 3, l, func(ctx context.Context, w *agent.Session[int]) (int, error) {
 			time.Sleep(35 * time.Second)
 			s.want(t, "claim 3", "heartbeat 3 {w 7}", "heartbeat 3 {w 7}", "heartbeat 3 {w 7}")
-			return 0, errors.Join(ctx.Err(), w.Complete(ctx, true))
+			return 0, errors.Join(ctx.Err(), w.Complete(ctx, agent.WorkDone))
 		})
 		if err != nil {
 			t.Error(err)
 		}
 		time.Sleep(time.Minute)
-		s.want(t, "complete 3 {w 7} true")
+		s.want(t, "complete 3 {w 7} done")
 
 		s.fail["heartbeat"] = fmt.Errorf("a newer worker: %w", agent.ErrWakeStale)
 		_, err = agent.RunWake(t.Context(), 3, l, func(ctx context.Context, _ *agent.Session[int]) (int, error) {
@@ -281,12 +281,12 @@ func TestDrain(t *testing.T) {
 			want    agent.Drained
 			err     error
 		}{
-			{0, nil, agent.Drained{Completed: true}, nil},
-			{7, nil, agent.Drained{Cycles: 7, Completed: true}, nil},
+			{0, nil, agent.Drained{Work: agent.WorkDone}, nil},
+			{7, nil, agent.Drained{Cycles: 7, Work: agent.WorkDone}, nil},
 			{26, nil, agent.Drained{Cycles: 25}, nil}, // 25 s
 			{60, &agent.DrainOptions{MaxTime: -1}, agent.Drained{Cycles: 50}, nil},
-			{50, &agent.DrainOptions{MaxTime: -1}, agent.Drained{Cycles: 50, Completed: true}, nil},
-			{60, &agent.DrainOptions{MaxTime: -1, MaxCycles: -1}, agent.Drained{Cycles: 60, Completed: true}, nil},
+			{50, &agent.DrainOptions{MaxTime: -1}, agent.Drained{Cycles: 50, Work: agent.WorkDone}, nil},
+			{60, &agent.DrainOptions{MaxTime: -1, MaxCycles: -1}, agent.Drained{Cycles: 60, Work: agent.WorkDone}, nil},
 			{9, &agent.DrainOptions{MaxCycles: 3}, agent.Drained{Cycles: 3}, nil},
 			{1000, nil, agent.Drained{}, errWork},
 		} {
@@ -306,7 +306,7 @@ func TestDrain(t *testing.T) {
 			t.Errorf("Drain with a failing Between: %+v, %v", got, err)
 		}
 		pendingFails = true
-		if got, err := agent.Drain(t.Context(), src, nil); got.Completed || !errors.Is(err, errWork) {
+		if got, err := agent.Drain(t.Context(), src, nil); got.Work != agent.WorkPending || !errors.Is(err, errWork) {
 			t.Errorf("Drain with a failing Pending: %+v, %v", got, err)
 		}
 	})
@@ -331,7 +331,7 @@ func (p *printer) alarm(ctx context.Context, info dohost.AlarmInfo) error {
 		if p.pages--; p.pages > 0 {
 			return 0, nil
 		}
-		return 0, w.Complete(ctx, true)
+		return 0, w.Complete(ctx, agent.WorkDone)
 	})
 	return err
 }

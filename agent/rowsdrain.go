@@ -22,7 +22,7 @@ func (r Rows) Pending(ctx context.Context) (bool, error) {
 
 // Drain waits until no row is pending: see [Rows.Pending]. The agent calls the methods in any case, so Drain runs none. A cycle is a call that
 // has ended, and the wait itself ends at MaxTime. The defaults are those of [Drain]: 50 calls, and 25 s. For a wake of another system, call it
-// in the function of [RunWake], and pass Completed to the session.
+// in the function of [RunWake], and pass the Work of the result to Complete.
 //
 // Errors: [dohost.ErrMisuse] in a method of OnRows, which would wait for itself; those of [Rows.Wait].
 func (r Rows) Drain(ctx context.Context, o *DrainOptions) (d Drained, err error) {
@@ -42,9 +42,11 @@ func (r Rows) Drain(ctx context.Context, o *DrainOptions) (d Drained, err error)
 		d.Cycles = r.work.ended - before
 		pending, err := r.Pending(ctx)
 		switch {
-		case err != nil || !pending:
-			d.Completed = err == nil
+		case err != nil:
 			return d, err
+		case !pending:
+			d.Work = WorkDone
+			return d, nil
 		case limits.MaxCycles > 0 && d.Cycles >= limits.MaxCycles:
 			return d, nil
 		}

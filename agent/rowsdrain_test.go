@@ -56,20 +56,20 @@ func TestRowsDrain(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		wantDrained(nil, agent.Drained{Completed: true}, 0)
+		wantDrained(nil, agent.Drained{Work: agent.WorkDone}, 0)
 		send("1", "2", "3")
 		wantDrained(&agent.DrainOptions{MaxCycles: 2}, agent.Drained{Cycles: 2}, 2)
-		wantDrained(nil, agent.Drained{Cycles: 1, Completed: true}, 1)
+		wantDrained(nil, agent.Drained{Cycles: 1, Work: agent.WorkDone}, 1)
 		send("4", "5", "6")
 		wantDrained(&agent.DrainOptions{MaxTime: 1500 * time.Millisecond}, agent.Drained{Cycles: 1}, 2) // rounded up
 		h.Client(func(ctx context.Context) error { return post(ctx, h, "7") })
-		wantDrained(nil, agent.Drained{Cycles: 3, Completed: true}, 3) // rounded up, too
+		wantDrained(nil, agent.Drained{Cycles: 3, Work: agent.WorkDone}, 3) // rounded up, too
 		send("bad")
 		d, took := drain(t, ctx, h, nil)
-		if d != (agent.Drained{Cycles: 2, Completed: true}) || took < 5*time.Second || took > 6*time.Second {
+		if d != (agent.Drained{Cycles: 2, Work: agent.WorkDone}) || took < 5*time.Second || took > 6*time.Second {
 			t.Errorf("%+v after %v with a letter that is parked", d, took)
 		}
-		wantDrained(nil, agent.Drained{Completed: true}, 0)
+		wantDrained(nil, agent.Drained{Work: agent.WorkDone}, 0)
 	})
 }
 
@@ -121,7 +121,7 @@ func TestRowsDrainOfDeletedRow(t *testing.T) {
 				h.Client(func(ctx context.Context) error {
 					return postmen.Get(h, "a").Do(ctx, func(ctx context.Context, p *postman) error { return test.remove(ctx, p.Storage()) })
 				})
-				if d, took := drain(t, ctx, h, &agent.DrainOptions{MaxTime: -1}); !d.Completed || took > test.within {
+				if d, took := drain(t, ctx, h, &agent.DrainOptions{MaxTime: -1}); d.Work != agent.WorkDone || took > test.within {
 					t.Errorf("%+v after %v", d, took)
 				}
 			})
@@ -153,7 +153,7 @@ func TestRowsDrainInterrupted(t *testing.T) {
 		inPost(t, ctx, h, func(ctx context.Context, p *postman) error {
 			ctx, cancel := context.WithTimeoutCause(ctx, 500*time.Millisecond, why)
 			defer cancel()
-			if d, err := p.Rows().Drain(ctx, nil); !errors.Is(err, why) || d.Completed {
+			if d, err := p.Rows().Drain(ctx, nil); !errors.Is(err, why) || d.Work != agent.WorkPending {
 				t.Errorf("%+v, %v", d, err)
 			}
 			return nil

@@ -74,15 +74,15 @@ func (s *Session[W]) compare(source, a, b string) int {
 	return s.of.Compare(source, a, b)
 }
 
-// Complete ends the wake. Set done only if nothing is pending. If done is false, the source should send another wake soon.
+// Complete ends the wake. Pass WorkDone only if no work is pending: the source should send another wake soon for [WorkPending].
 //
 // Errors: the errors of the Lifecycle's Complete, after which the wake has not ended; [ErrWakeEnded]; the context's cause.
-func (s *Session[W]) Complete(ctx context.Context, done bool) error {
+func (s *Session[W]) Complete(ctx context.Context, work WorkState) error {
 	return s.end(ctx, func() error {
 		if s.of.Complete == nil {
 			return nil
 		}
-		return s.of.Complete(ctx, s.wake, s.fence, done)
+		return s.of.Complete(ctx, s.wake, s.fence, work)
 	})
 }
 

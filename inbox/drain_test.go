@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/dohosttest"
 	"github.com/dohost/dohost/inbox"
 )
@@ -15,7 +16,7 @@ func TestDrainCompletes(t *testing.T) {
 		if err != nil {
 			return false, err
 		}
-		return d.Completed, nil
+		return d.Work == agent.WorkDone, nil
 	}
 	runDesk(t, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		open(t, ctx, h, ticket{ID: "1", Text: "a"})

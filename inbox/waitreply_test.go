@@ -198,8 +198,8 @@ func TestDrainInbox(t *testing.T) {
 				want agent.Drained
 			}{
 				{&agent.DrainOptions{MaxCycles: 1}, agent.Drained{Cycles: 1}},
-				{nil, agent.Drained{Cycles: 2, Completed: true}},
-				{nil, agent.Drained{Completed: true}},
+				{nil, agent.Drained{Cycles: 2, Work: agent.WorkDone}},
+				{nil, agent.Drained{Work: agent.WorkDone}},
 			} {
 				if got, err := d.Rows().Drain(ctx, test.o); got != test.want || err != nil {
 					t.Errorf("%+v, %v, want %+v", got, err, test.want)

@@ -312,9 +312,9 @@ func (x *execution) drain(ctx context.Context, in Instr) error {
 	}
 	pending := m.unfinished()
 	switch late := limits.MaxTime >= 0 && time.Since(begun) >= limits.MaxTime; {
-	case got.Completed && len(pending) > 0:
+	case got.Work == agent.WorkDone && len(pending) > 0:
 		x.w.Faultf("%s: Drain has completed, and %q are pending", x.name, pending)
-	case !got.Completed && got.Cycles < limits.MaxCycles && !late:
+	case got.Work == agent.WorkPending && got.Cycles < limits.MaxCycles && !late:
 		x.w.Faultf("%s: Drain returns %+v after %v, with the limits %+v", x.name, got, time.Since(begun), limits)
 	}
 	return nil

@@ -38,7 +38,7 @@ func (s *Subscription) drain(ctx context.Context, h dohost.Locator, w *wake) err
 				return struct{}{}, err
 			}
 		}
-		return struct{}{}, session.Complete(ctx, true)
+		return struct{}{}, session.Complete(ctx, agent.WorkDone)
 	})
 	return err
 }
@@ -57,7 +57,9 @@ func (s *Subscription) lifecycle(w *wake) *agent.Lifecycle[*wake] {
 		Checkpoint: func(ctx context.Context, w *wake, _ agent.Fence, to []agent.SourceCursor) error {
 			return s.ack(ctx, w, to, false)
 		},
-		Complete:          func(ctx context.Context, w *wake, _ agent.Fence, done bool) error { return s.ack(ctx, w, nil, done) },
+		Complete: func(ctx context.Context, w *wake, _ agent.Fence, work agent.WorkState) error {
+			return s.ack(ctx, w, nil, work == agent.WorkDone)
+		},
 		HeartbeatInterval: w.Lease / 3,
 	}
 }

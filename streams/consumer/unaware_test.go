@@ -60,9 +60,9 @@ func (d *desk) answer(ctx context.Context, r dohost.Row[note]) error {
 }
 
 // waitForAnswers waits until all notes have answers.
-func (d *desk) waitForAnswers(ctx context.Context) (done bool, err error) {
+func (d *desk) waitForAnswers(ctx context.Context) (agent.WorkState, error) {
 	drained, err := d.Rows().Drain(ctx, nil)
-	return drained.Completed, err
+	return drained.Work, err
 }
 
 // answers returns the answers of the desk.
@@ -114,11 +114,11 @@ func work[W any](ctx context.Context, l dohost.Locator, w *agent.Session[W]) (st
 	if err := dohost.CallNoResult(ctx, d, (*desk).receive, deskTexts); err != nil {
 		return struct{}{}, err
 	}
-	done, err := dohost.CallNoArg(ctx, d, (*desk).waitForAnswers)
+	left, err := dohost.CallNoArg(ctx, d, (*desk).waitForAnswers)
 	if err != nil {
 		return struct{}{}, err
 	}
-	return struct{}{}, w.Complete(ctx, done)
+	return struct{}{}, w.Complete(ctx, left)
 }
 
 // queueSource is a queue in another process.
@@ -133,7 +133,10 @@ func queueSource() *source {
 					}
 					return agent.Fence{Wake: wake, Generation: 1}, nil
 				},
-				Complete: func(_ context.Context, _ string, _ agent.Fence, done bool) error { finished = done; return nil },
+				Complete: func(_ context.Context, _ string, _ agent.Fence, work agent.WorkState) error {
+					finished = work == agent.WorkDone
+					return nil
+				},
 			}
 			run := h.Client(func(ctx context.Context) error {
 				_, err := agent.RunWake(ctx, "job", queue, func(ctx context.Context, w *agent.Session[string]) (struct{}, error) { return work(ctx, h, w) })
