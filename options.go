@@ -233,7 +233,7 @@ func chaosAt(c eviction.Chaos) func(runtime.Point) eviction.EndMode {
 		if p.Over || !p.Place.Ends() {
 			return eviction.EndNone
 		}
-		return c.At(eviction.Point{
+		return eviction.Decide(&c, eviction.Point{
 			Class: p.ID.Class, Name: p.ID.Name, Incarnation: p.Incarnation, Event: p.Event,
 			Place: p.Place, N: p.N, Age: p.Age,
 		})

@@ -52,11 +52,11 @@ func (c *Chaos) Validate() error {
 	return nil
 }
 
-// Active reports whether Rate or Mean is set: otherwise At returns EndNone for all points.
+// Active reports whether Rate or Mean is set: otherwise Decide returns EndNone for all points.
 func (c *Chaos) Active() bool { return c.Rate > 0 || c.Mean > 0 }
 
-// At returns the mode that ends the incarnation at p, or EndNone.
-func (c *Chaos) At(p Point) EndMode {
+// Decide returns the mode of the end that c chooses for the incarnation at p, or EndNone.
+func Decide(c *Chaos, p Point) EndMode {
 	if !c.Active() || (c.Places != nil && !slices.Contains(c.Places, p.Place)) {
 		return EndNone
 	}

@@ -17,7 +17,7 @@ func TestChaosSeedGivesFixedDecisions(t *testing.T) {
 	c := Chaos{Seed: 42, Rate: 0.1}
 	var hits []uint64
 	for n := uint64(1); n <= 60; n++ {
-		if c.At(point(n)) != EndNone {
+		if Decide(&c, point(n)) != EndNone {
 			hits = append(hits, n)
 		}
 	}
@@ -48,7 +48,7 @@ func TestChaosDependsOnEveryPointField(t *testing.T) {
 		for i := range uint64(100) {
 			p := point(1)
 			set(&p, i)
-			ended[c.At(p)]++
+			ended[Decide(&c, p)]++
 		}
 		if ended[EndNone] == 0 || ended[EndFence] == 0 {
 			t.Errorf("varying the %s never changes the answer: %v", what, ended)
@@ -62,7 +62,7 @@ func TestChaosRateIsShareOfEndedVisits(t *testing.T) {
 		c := Chaos{Seed: 7, Rate: rate}
 		ended := 0
 		for n := range uint64(visits) {
-			if c.At(point(n)) != EndNone {
+			if Decide(&c, point(n)) != EndNone {
 				ended++
 			}
 		}
@@ -81,7 +81,7 @@ func TestChaosMeanIsMeanAge(t *testing.T) {
 	for i := range uint64(incarnations) {
 		p := point(1)
 		p.Incarnation = i
-		for c.At(p) == EndNone {
+		for Decide(&c, p) == EndNone {
 			p.Age += 20 * time.Millisecond
 		}
 		sum += p.Age
@@ -96,11 +96,11 @@ func TestChaosEndsOnlyAtNamedPlaces(t *testing.T) {
 	for _, place := range Places() {
 		p := point(1)
 		p.Place = place
-		if got := c.At(p); (got == EndCrash) != (place == PlaceAwait) {
+		if got := Decide(&c, p); (got == EndCrash) != (place == PlaceAwait) {
 			t.Errorf("%s: %v", place, got)
 		}
 	}
-	if (&Chaos{}).At(point(1)) != EndNone {
+	if Decide(&Chaos{}, point(1)) != EndNone {
 		t.Error("the zero Chaos ends an incarnation")
 	}
 }

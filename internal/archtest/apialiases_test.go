@@ -20,13 +20,10 @@ func TestAliasesLeadToNamedTypes(t *testing.T) {
 		t.Fatal("no alias was checked")
 	}
 	t.Logf("%d aliases of types of other packages", aliases)
-	if !slices.Equal(findings, unnamedByDesign) {
-		t.Errorf("types without a name in package dohost:\n%s\nwant\n%s", strings.Join(findings, "\n"), strings.Join(unnamedByDesign, "\n"))
+	if len(findings) > 0 {
+		t.Errorf("types without a name in package dohost:\n%s", strings.Join(findings, "\n"))
 	}
 }
-
-// unnamedByDesign are types of methods that the host calls, and programs do not.
-var unnamedByDesign = []string{"Chaos leads to " + modulePath + "/eviction.Point"}
 
 // unnamedTypes returns the number of aliases of a package for types of other packages of the module, and the types of
 // their fields and methods that the package does not name.
