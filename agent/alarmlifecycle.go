@@ -12,11 +12,11 @@ import (
 // an error, OnAlarm should return it: the host delivers the alarm again.
 func AlarmLifecycle(st *dohost.State) *Lifecycle[dohost.AlarmInfo] {
 	return &Lifecycle[dohost.AlarmInfo]{
-		Claim: func(context.Context, dohost.AlarmInfo) (Fence, error) {
+		Claim: func(context.Context, dohost.AlarmInfo) (WakeClaim, error) {
 			epoch := st.Epoch()
-			return Fence{Wake: epoch.String(), Generation: epoch.Host}, nil
+			return WakeClaim{Wake: epoch.String(), Generation: epoch.Host}, nil
 		},
-		Complete: func(ctx context.Context, _ dohost.AlarmInfo, _ Fence, work WorkState) error {
+		Complete: func(ctx context.Context, _ dohost.AlarmInfo, _ WakeClaim, work WorkState) error {
 			if work == WorkDone {
 				return nil
 			}

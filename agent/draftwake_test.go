@@ -94,20 +94,20 @@ func (d *draftWorker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (d *draftWorker) lifecycle() *agent.Lifecycle[*draftWake] {
 	return &agent.Lifecycle[*draftWake]{
-		Claim: func(ctx context.Context, w *draftWake) (agent.Fence, error) {
-			return agent.Fence{Wake: w.Wake, Generation: w.Epoch}, d.callback(ctx, w, draftCallback{Wake: w.Wake})
+		Claim: func(ctx context.Context, w *draftWake) (agent.WakeClaim, error) {
+			return agent.WakeClaim{Wake: w.Wake, Generation: w.Epoch}, d.callback(ctx, w, draftCallback{Wake: w.Wake})
 		},
-		Heartbeat: func(ctx context.Context, w *draftWake, _ agent.Fence) error {
+		Heartbeat: func(ctx context.Context, w *draftWake, _ agent.WakeClaim) error {
 			return d.callback(ctx, w, draftCallback{})
 		},
-		Checkpoint: func(ctx context.Context, w *draftWake, _ agent.Fence, to []agent.SourceCursor) error {
+		Checkpoint: func(ctx context.Context, w *draftWake, _ agent.WakeClaim, to []agent.SourceCursor) error {
 			c := draftCallback{}
 			for _, at := range to {
 				c.Acks = append(c.Acks, map[string]string{"path": at.Source, "offset": at.Position})
 			}
 			return d.callback(ctx, w, c)
 		},
-		Complete: func(ctx context.Context, w *draftWake, _ agent.Fence, work agent.WorkState) error {
+		Complete: func(ctx context.Context, w *draftWake, _ agent.WakeClaim, work agent.WorkState) error {
 			return d.callback(ctx, w, draftCallback{Done: new(work == agent.WorkDone)})
 		},
 		HeartbeatInterval: 10 * time.Second,

@@ -21,8 +21,8 @@ var (
 	ErrWakeEnded = errors.New("agent: the wake has been completed, or has failed")
 )
 
-// Fence identifies the claim of a wake. A source refuses requests of an older generation.
-type Fence struct {
+// WakeClaim is the claim of a wake by one worker. A source refuses requests with an older generation.
+type WakeClaim struct {
 	Wake       string
 	Generation uint64
 }
@@ -41,15 +41,15 @@ type SourceCursor struct {
 type Lifecycle[W any] struct {
 	// Claim assigns the wake exclusively to this worker. For a wake that it cannot have, it should return ErrWakeStale or
 	// ErrWakeClaimed, possibly wrapped.
-	Claim func(ctx context.Context, wake W) (Fence, error)
+	Claim func(ctx context.Context, wake W) (WakeClaim, error)
 	// Heartbeat extends the claim.
-	Heartbeat func(ctx context.Context, wake W, f Fence) error
+	Heartbeat func(ctx context.Context, wake W, c WakeClaim) error
 	// Checkpoint records the progress of the work. The effects of that work are durable.
-	Checkpoint func(ctx context.Context, wake W, f Fence, to []SourceCursor) error
+	Checkpoint func(ctx context.Context, wake W, c WakeClaim, to []SourceCursor) error
 	// Complete ends the wake. If work is pending, the source should send another wake soon.
-	Complete func(ctx context.Context, wake W, f Fence, work WorkState) error
+	Complete func(ctx context.Context, wake W, c WakeClaim, work WorkState) error
 	// Fail ends the wake after an error of the work.
-	Fail func(ctx context.Context, wake W, f Fence, cause error) error
+	Fail func(ctx context.Context, wake W, c WakeClaim, cause error) error
 
 	// Compare compares two positions of a source, as [strings.Compare] does. Nil compares their bytes.
 	Compare func(source, a, b string) int
@@ -75,11 +75,11 @@ func RunWake[W, R any](
 	if l == nil || l.Claim == nil || fn == nil {
 		return none, fmt.Errorf("agent: RunWake without a Claim or a function: %w", dohost.ErrMisuse)
 	}
-	f, err := l.Claim(ctx, wake)
+	c, err := l.Claim(ctx, wake)
 	if err != nil {
 		return none, fmt.Errorf("agent: claiming the wake: %w", err)
 	}
-	s := newSession(wake, f, l)
+	s := newSession(wake, c, l)
 	result, err = callWithHeartbeats(ctx, s, fn)
 	switch {
 	case err == nil:

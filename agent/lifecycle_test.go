@@ -41,18 +41,18 @@ func (s *source) take() []string {
 
 func (s *source) lifecycle() *agent.Lifecycle[int] {
 	return &agent.Lifecycle[int]{
-		Claim: func(_ context.Context, wake int) (agent.Fence, error) {
-			return agent.Fence{Wake: "w", Generation: 7}, s.call("claim", wake)
+		Claim: func(_ context.Context, wake int) (agent.WakeClaim, error) {
+			return agent.WakeClaim{Wake: "w", Generation: 7}, s.call("claim", wake)
 		},
-		Heartbeat: func(_ context.Context, wake int, f agent.Fence) error { return s.call("heartbeat", wake, f) },
-		Checkpoint: func(_ context.Context, wake int, f agent.Fence, to []agent.SourceCursor) error {
-			return s.call("checkpoint", wake, f, to)
+		Heartbeat: func(_ context.Context, wake int, c agent.WakeClaim) error { return s.call("heartbeat", wake, c) },
+		Checkpoint: func(_ context.Context, wake int, c agent.WakeClaim, to []agent.SourceCursor) error {
+			return s.call("checkpoint", wake, c, to)
 		},
-		Complete: func(_ context.Context, wake int, f agent.Fence, work agent.WorkState) error {
-			return s.call("complete", wake, f, work)
+		Complete: func(_ context.Context, wake int, c agent.WakeClaim, work agent.WorkState) error {
+			return s.call("complete", wake, c, work)
 		},
-		Fail: func(_ context.Context, wake int, f agent.Fence, cause error) error {
-			return s.call("fail", wake, f, cause)
+		Fail: func(_ context.Context, wake int, c agent.WakeClaim, cause error) error {
+			return s.call("fail", wake, c, cause)
 		},
 	}
 }
@@ -75,8 +75,8 @@ func TestRunWake(t *testing.T) {
 
 	got, err := run(func(ctx context.Context, w *agent.Session[int]) (string, error) {
 		s.want(t, "claim 3")
-		if w.Wake() != 3 || w.Fence() != (agent.Fence{Wake: "w", Generation: 7}) {
-			t.Errorf("the wake is %d, the claim %v", w.Wake(), w.Fence())
+		if w.Wake() != 3 || w.Claim() != (agent.WakeClaim{Wake: "w", Generation: 7}) {
+			t.Errorf("the wake is %d, the claim %v", w.Wake(), w.Claim())
 		}
 		return "result", errors.Join(
 			w.Heartbeat(ctx), w.SaveCursors(ctx, agent.SourceCursor{Source: "a", Position: "2"}), w.Complete(ctx, agent.WorkDone))
@@ -319,12 +319,12 @@ type printer struct {
 	state *dohost.State
 	pages int
 	fails int
-	fence agent.Fence
+	claim agent.WakeClaim
 }
 
 func (p *printer) alarm(ctx context.Context, info dohost.AlarmInfo) error {
 	_, err := agent.RunWake(ctx, info, agent.AlarmLifecycle(p.state), func(ctx context.Context, w *agent.Session[dohost.AlarmInfo]) (int, error) {
-		if p.fence = w.Fence(); p.fails > 0 {
+		if p.claim = w.Claim(); p.fails > 0 {
 			p.fails--
 			return 0, errWork
 		}
@@ -355,8 +355,8 @@ func TestAlarmLifecycle(t *testing.T) {
 			if _, set, err := p.state.GetAlarm(ctx); p.pages != 0 || set || err != nil {
 				t.Errorf("%d pages are left, the alarm is set: %t, %v", p.pages, set, err)
 			}
-			if e := p.state.Epoch(); p.fence != (agent.Fence{Wake: e.String(), Generation: e.Host}) {
-				t.Errorf("the claim is %v in the epoch %v", p.fence, e)
+			if e := p.state.Epoch(); p.claim != (agent.WakeClaim{Wake: e.String(), Generation: e.Host}) {
+				t.Errorf("the claim is %v in the epoch %v", p.claim, e)
 			}
 			return nil
 		})

@@ -13,7 +13,7 @@ import (
 // Lifecycle's functions.
 type Session[W any] struct {
 	wake  W
-	fence Fence
+	claim WakeClaim
 	of    *Lifecycle[W]
 
 	busy  chan struct{}     // has an element during a call; its holder owns the fields below
@@ -21,15 +21,15 @@ type Session[W any] struct {
 	ended bool
 }
 
-func newSession[W any](wake W, f Fence, l *Lifecycle[W]) *Session[W] {
-	return &Session[W]{wake: wake, fence: f, of: l, busy: make(chan struct{}, 1), at: map[string]string{}}
+func newSession[W any](wake W, c WakeClaim, l *Lifecycle[W]) *Session[W] {
+	return &Session[W]{wake: wake, claim: c, of: l, busy: make(chan struct{}, 1), at: map[string]string{}}
 }
 
 // Wake returns the wake.
 func (s *Session[W]) Wake() W { return s.wake }
 
-// Fence returns the claim.
-func (s *Session[W]) Fence() Fence { return s.fence }
+// Claim returns the claim of the wake.
+func (s *Session[W]) Claim() WakeClaim { return s.claim }
 
 // Heartbeat extends the claim.
 //
@@ -39,7 +39,7 @@ func (s *Session[W]) Heartbeat(ctx context.Context) error {
 		if s.of.Heartbeat == nil {
 			return nil
 		}
-		return s.of.Heartbeat(ctx, s.wake, s.fence)
+		return s.of.Heartbeat(ctx, s.wake, s.claim)
 	})
 }
 
@@ -58,7 +58,7 @@ func (s *Session[W]) SaveCursors(ctx context.Context, to ...SourceCursor) error 
 			at[c.Source] = c.Position
 		}
 		if s.of.Checkpoint != nil {
-			if err := s.of.Checkpoint(ctx, s.wake, s.fence, to); err != nil {
+			if err := s.of.Checkpoint(ctx, s.wake, s.claim, to); err != nil {
 				return err
 			}
 		}
@@ -82,7 +82,7 @@ func (s *Session[W]) Complete(ctx context.Context, work WorkState) error {
 		if s.of.Complete == nil {
 			return nil
 		}
-		return s.of.Complete(ctx, s.wake, s.fence, work)
+		return s.of.Complete(ctx, s.wake, s.claim, work)
 	})
 }
 
@@ -94,7 +94,7 @@ func (s *Session[W]) Fail(ctx context.Context, cause error) error {
 		if s.of.Fail == nil {
 			return nil
 		}
-		return s.of.Fail(ctx, s.wake, s.fence, cause)
+		return s.of.Fail(ctx, s.wake, s.claim, cause)
 	})
 }
 

@@ -46,18 +46,18 @@ func (s *Subscription) drain(ctx context.Context, h dohost.Locator, w *wake) err
 // lifecycle has the requests for a wake. A failed wake stays claimed until its lease ends, since the agent repeats the drain.
 func (s *Subscription) lifecycle(w *wake) *agent.Lifecycle[*wake] {
 	return &agent.Lifecycle[*wake]{
-		Claim: func(ctx context.Context, w *wake) (agent.Fence, error) {
-			return agent.Fence{Wake: w.Wake, Generation: w.Generation}, s.ack(ctx, w, nil, false)
+		Claim: func(ctx context.Context, w *wake) (agent.WakeClaim, error) {
+			return agent.WakeClaim{Wake: w.Wake, Generation: w.Generation}, s.ack(ctx, w, nil, false)
 		},
-		Heartbeat: func(ctx context.Context, w *wake, _ agent.Fence) error {
+		Heartbeat: func(ctx context.Context, w *wake, _ agent.WakeClaim) error {
 			ctx, cancel := context.WithTimeout(ctx, w.Lease/3) // one that hangs does not cost the lease
 			defer cancel()
 			return s.ack(ctx, w, nil, false)
 		},
-		Checkpoint: func(ctx context.Context, w *wake, _ agent.Fence, to []agent.SourceCursor) error {
+		Checkpoint: func(ctx context.Context, w *wake, _ agent.WakeClaim, to []agent.SourceCursor) error {
 			return s.ack(ctx, w, to, false)
 		},
-		Complete: func(ctx context.Context, w *wake, _ agent.Fence, work agent.WorkState) error {
+		Complete: func(ctx context.Context, w *wake, _ agent.WakeClaim, work agent.WorkState) error {
 			return s.ack(ctx, w, nil, work == agent.WorkDone)
 		},
 		HeartbeatInterval: w.Lease / 3,

@@ -127,13 +127,13 @@ func queueSource() *source {
 	return &source{
 		wake: func(t *testing.T, h *dohosttest.Host, claimed bool) {
 			queue := &agent.Lifecycle[string]{
-				Claim: func(_ context.Context, wake string) (agent.Fence, error) {
+				Claim: func(_ context.Context, wake string) (agent.WakeClaim, error) {
 					if claimed {
-						return agent.Fence{}, agent.ErrWakeClaimed
+						return agent.WakeClaim{}, agent.ErrWakeClaimed
 					}
-					return agent.Fence{Wake: wake, Generation: 1}, nil
+					return agent.WakeClaim{Wake: wake, Generation: 1}, nil
 				},
-				Complete: func(_ context.Context, _ string, _ agent.Fence, work agent.WorkState) error {
+				Complete: func(_ context.Context, _ string, _ agent.WakeClaim, work agent.WorkState) error {
 					finished = work == agent.WorkDone
 					return nil
 				},
