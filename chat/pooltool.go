@@ -229,7 +229,7 @@ func (t *sentTask) cancel(ctx context.Context, p *pool.Pool) error {
 	return dohost.Transaction(ctx, func(ctx context.Context) error {
 		c := pool.Cancel{Key: t.Key, Reason: "the call has ended"}
 		_, err := p.Cancel(ctx, c)
-		if !errors.Is(err, pool.ErrUnknown) {
+		if !errors.Is(err, pool.ErrNotFound) {
 			return err
 		}
 		if !t.Unsure { // it was not posted, or is forgotten

@@ -240,7 +240,7 @@ func TestPoolToolEndsBeforeItsTask(t *testing.T) {
 				inMember(t, h, "a", end)
 				h.Advance(time.Minute)
 				wantCancelled(t, h)
-				if _, err := dohost.Call(t.Context(), pool.Pools.Get(h, "tools"), (*pool.Pool).Handoff, pool.Handoff{Hold: hold}); !errors.Is(err, pool.ErrFence) {
+				if _, err := dohost.Call(t.Context(), pool.Pools.Get(h, "tools"), (*pool.Pool).Handoff, pool.Handoff{Hold: hold}); !errors.Is(err, pool.ErrClaimLost) {
 					t.Error(err)
 				}
 				got, err := transcriptOf(t.Context(), h, "a")

@@ -16,7 +16,7 @@ type Cancel struct {
 // Cancel ends a task as failed, and returns it. A worker that has it is refused at its next request, and the context of the function of
 // [Work] ends. A task that has ended does not change.
 //
-// Errors: [ErrUnknown].
+// Errors: [ErrNotFound].
 func (p *Pool) Cancel(ctx context.Context, c Cancel) (task Task, err error) {
 	if (c.Task == "") == (c.Key == "") {
 		return Task{}, refuse(ErrInvalid, "want a task or a key")

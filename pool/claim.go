@@ -148,7 +148,7 @@ func (v *view) held(ctx context.Context, h Hold) (taskRow, error) {
 		return taskRow{}, err
 	}
 	if t.Fence != h.Fence || t.Conn != h.Conn {
-		return t, refuse(ErrFence, "the task %s is %s, and its last claim has the fence %d", t.ID, t.Status, t.Fence)
+		return t, refuse(ErrClaimLost, "the task %s is %s, and its last claim has the fence %d", t.ID, t.Status, t.Fence)
 	}
 	return t, nil
 }
@@ -180,7 +180,7 @@ func (p *Pool) change(ctx context.Context, h Hold, fn func(context.Context, *vie
 
 // Start begins the lease of a task that the worker has claimed. A repeated Start renews the lease.
 //
-// Errors: [ErrUnknown], [ErrFence], [ErrTransition].
+// Errors: [ErrNotFound], [ErrClaimLost], [ErrTransition].
 func (p *Pool) Start(ctx context.Context, h Hold) (Task, error) {
 	return p.change(ctx, h, func(ctx context.Context, v *view, t *taskRow) error {
 		if !t.Status.held() {
@@ -205,7 +205,7 @@ type Renew struct {
 
 // Renew renews the lease of a running task, and moves the deadline of its progress if there is progress.
 //
-// Errors: [ErrUnknown], [ErrFence], [ErrTransition].
+// Errors: [ErrNotFound], [ErrClaimLost], [ErrTransition].
 func (p *Pool) Renew(ctx context.Context, r Renew) (Task, error) {
 	if err := checkText("progress", r.Progress, maxProgress); err != nil {
 		return Task{}, err
@@ -232,7 +232,7 @@ type Handoff struct {
 // Handoff ends a running task. A repeated Handoff of the claim returns the task and changes nothing. If the claim is an earlier one of the
 // task, the pool refuses the Handoff, and keeps the result as late: up to three of a task, one of each claim.
 //
-// Errors: [ErrUnknown], [ErrFence], [ErrTransition].
+// Errors: [ErrNotFound], [ErrClaimLost], [ErrTransition].
 func (p *Pool) Handoff(ctx context.Context, h Handoff) (task Task, err error) {
 	if len(h.Result) == 0 {
 		h.Result = json.RawMessage("null")
@@ -327,7 +327,7 @@ type Fail struct {
 // Fail ends a task with an error, or makes it pending again if f.Retry is set. In spite of f.Retry the task fails after MaxAttempts claims, and
 // if it is once and running.
 //
-// Errors: [ErrUnknown], [ErrFence], [ErrTransition].
+// Errors: [ErrNotFound], [ErrClaimLost], [ErrTransition].
 func (p *Pool) Fail(ctx context.Context, f Fail) (Task, error) {
 	if err := checkText("error", f.Error, maxError); err != nil {
 		return Task{}, err
@@ -353,7 +353,7 @@ func (p *Pool) Fail(ctx context.Context, f Fail) (Task, error) {
 
 // Release makes a task pending again, and does not count the claim against MaxAttempts. A running task that is once fails instead.
 //
-// Errors: [ErrUnknown], [ErrFence], [ErrTransition].
+// Errors: [ErrNotFound], [ErrClaimLost], [ErrTransition].
 func (p *Pool) Release(ctx context.Context, h Hold) (Task, error) {
 	return p.change(ctx, h, func(ctx context.Context, v *view, t *taskRow) error {
 		if !t.Status.held() {

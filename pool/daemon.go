@@ -33,7 +33,7 @@ type Polled struct {
 // and earlier if the daemon polls again or the host closes. It changes nothing: a daemon that means to restart a role calls [Pool.Take]
 // first.
 //
-// Errors: [ErrUnknown] if the Role is not declared as managed, and [ErrFull] if 100 daemons wait.
+// Errors: [ErrNotFound] if the Role is not declared as managed, and [ErrFull] if 100 daemons wait.
 func (p *Pool) Commands(ctx context.Context, q Poll) (Polled, error) {
 	if err := checkNames("daemon", q.Daemon); err != nil {
 		return Polled{}, err
@@ -78,7 +78,7 @@ func (p *Pool) due(ctx context.Context, role string) (due []Command, next time.D
 			return nil, 0, err
 		}
 		if !r.Managed {
-			return nil, 0, refuse(ErrUnknown, "the role %q is not declared as managed", role)
+			return nil, 0, refuse(ErrNotFound, "the role %q is not declared as managed", role)
 		}
 	}
 	now := p.clock()
@@ -114,7 +114,7 @@ type Taken struct {
 // Take takes a requested restart, so that no other daemon does: the role is starting until the Deadline. If the role is not offline any
 // more, the pool withdraws the request, and refuses the Take. A repeated Take of the daemon returns the same Deadline.
 //
-// Errors: [ErrUnknown] if the pool does not request the restart now: another daemon has taken it, the Deadline is over, its After is in the
+// Errors: [ErrNotFound] if the pool does not request the restart now: another daemon has taken it, the Deadline is over, its After is in the
 // future, or the role is not offline.
 func (p *Pool) Take(ctx context.Context, t Take) (taken Taken, err error) {
 	if err := checkNames("daemon", t.Daemon, "role", t.Role); err != nil {
@@ -159,7 +159,7 @@ func (p *Pool) Take(ctx context.Context, t Take) (taken Taken, err error) {
 		return v.needSweep(ctx)
 	})
 	if err == nil && none {
-		return Taken{}, refuse(ErrUnknown, "the pool does not request the restart %d of the role %q now", t.Number, t.Role)
+		return Taken{}, refuse(ErrNotFound, "the pool does not request the restart %d of the role %q now", t.Number, t.Role)
 	}
 	return taken, err
 }
@@ -177,7 +177,7 @@ type Exit struct {
 // Exited removes the worker of a process that has ended, and makes its tasks pending again, without a wait for a TTL or a lease: the first
 // 100 of them, and the others when their leases lapse. If the last restart started this process, the role is no longer starting.
 //
-// Errors: [ErrUnknown] for the role.
+// Errors: [ErrNotFound] for the role.
 func (p *Pool) Exited(ctx context.Context, e Exit) error {
 	if err := checkNames("role", e.Role); err != nil {
 		return err
@@ -193,7 +193,7 @@ func (p *Pool) Exited(ctx context.Context, e Exit) error {
 	err := p.update(ctx, func(ctx context.Context, v *view) error {
 		if _, ok, err := get(ctx, p, &roles, e.Role); err != nil || !ok {
 			if err == nil {
-				err = refuse(ErrUnknown, "the pool has no role %q", e.Role)
+				err = refuse(ErrNotFound, "the pool has no role %q", e.Role)
 			}
 			return err
 		}

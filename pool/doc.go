@@ -40,7 +40,7 @@
 // # Invariants
 //
 //   - A claim is a connection and a fence. A task's fences only grow. Start, Renew, Handoff, Fail and Release need the current claim;
-//     otherwise they return an [ErrFence]. The pool keeps the result of a refused handoff with the task, as late.
+//     otherwise they return an [ErrClaimLost]. The pool keeps the result of a refused handoff with the task, as late.
 //   - A task that is acknowledged or running has exactly one claim. If two workers claim one task, one wins, since a claim is one
 //     event.
 //   - A worker is reachable while its Until is in the future. Every worker has an Until. Reads compare it with the clock; the sweep only

@@ -18,12 +18,12 @@ var (
 	// ErrStale reports that a connection is not, or no longer, a worker of the role: it has not joined, has left, or was removed
 	// after its TTL.
 	ErrStale error = &kind{"stale", http.StatusConflict, dohost.ErrConflict}
-	// ErrFence reports that the claim of a task is not the current one: another worker has the task, or it is pending again.
-	ErrFence error = &kind{"fence", http.StatusConflict, dohost.ErrConflict}
+	// ErrClaimLost reports that the claim of a task is not the current one: another worker has the task, or it is pending again.
+	ErrClaimLost error = &kind{"fence", http.StatusConflict, dohost.ErrConflict}
 	// ErrTransition reports a transition that does not exist, such as the handoff of a task that was not started.
 	ErrTransition error = &kind{"transition", http.StatusConflict, dohost.ErrConflict}
-	// ErrUnknown reports a role, a task or a command that does not exist.
-	ErrUnknown error = &kind{"unknown", http.StatusNotFound, dohost.ErrNotFound}
+	// ErrNotFound reports a role, a task or a command that does not exist.
+	ErrNotFound error = &kind{"unknown", http.StatusNotFound, dohost.ErrNotFound}
 	// ErrKeyUsed reports a post with the key of a task that has another role, text or once, or that notifies another agent.
 	ErrKeyUsed error = &kind{"key_used", http.StatusConflict, dohost.ErrConflict}
 	// ErrFull reports that the pool has the maximum number of workers, tasks, roles (256), waiting workers (2,000) or waiting daemons (100).
@@ -44,7 +44,7 @@ func (k *kind) Unwrap() error { return k.of }
 
 // kinds are all kinds of refusals.
 func kinds() []error {
-	return []error{ErrInvalid, ErrStale, ErrFence, ErrTransition, ErrUnknown, ErrKeyUsed, ErrFull}
+	return []error{ErrInvalid, ErrStale, ErrClaimLost, ErrTransition, ErrNotFound, ErrKeyUsed, ErrFull}
 }
 
 // refusal is an error of one of the kinds.

@@ -170,7 +170,7 @@ func TestPostsRequestOneRestartAtEveryPoint(t *testing.T) {
 							mu.Lock()
 							takers = append(takers, daemon)
 							mu.Unlock()
-						} else if errors.Is(err, ErrUnknown) {
+						} else if errors.Is(err, ErrNotFound) {
 							err = nil
 						}
 					}

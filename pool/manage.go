@@ -118,7 +118,7 @@ func (m *manager) poll(ctx context.Context, end context.CancelCauseFunc) (starte
 	switch err := m.client.repeat(ctx, m.wait+requestTimeout, "commands", in, &polled); {
 	case errors.Is(err, ErrFull): // too many daemons wait, but a process may be active
 		return false, nil
-	case errors.Is(err, ErrUnknown): // the pool has lost its data, or the role is declared as attached
+	case errors.Is(err, ErrNotFound): // the pool has lost its data, or the role is declared as attached
 		return false, m.declare(ctx)
 	case err != nil:
 		return false, err
@@ -129,7 +129,7 @@ func (m *manager) poll(ctx context.Context, end context.CancelCauseFunc) (starte
 		}
 		var taken Taken
 		err := m.client.repeat(ctx, requestTimeout, "take", Take{Daemon: m.options.Name, Role: c.Role, Number: c.Number}, &taken)
-		if errors.Is(err, ErrUnknown) {
+		if errors.Is(err, ErrNotFound) {
 			continue // the role is not offline any more, or another daemon has taken it
 		}
 		if err != nil {
@@ -170,7 +170,7 @@ func (m *manager) start(ctx context.Context, p Process, end context.CancelCauseF
 func (m *manager) exited(ctx context.Context, p Process, reason string) error {
 	in := Exit{Role: p.Role, Number: p.Number, Conn: p.Conn, Reason: shorten(reason, maxError)}
 	err := m.client.untilEnd(ctx, "exited", in, new(struct{}))
-	if errors.Is(err, ErrUnknown) { // the pool has been reset
+	if errors.Is(err, ErrNotFound) { // the pool has been reset
 		return nil
 	}
 	if err != nil {

@@ -97,14 +97,14 @@ func (m *poolModel) disturb(delay time.Duration) {
 	m.quietBy = m.leaseQuiet.Add(delay)
 }
 
-// errEither stands for success or ErrUnknown.
-var errEither = errors.New("nil or ErrUnknown")
+// errEither stands for success or ErrNotFound.
+var errEither = errors.New("nil or ErrNotFound")
 
 // do calls a method, and compares its error with the expected kind.
 func do[In, Out any](m *poolModel, t *rapid.T, want error, method func(*Pool, context.Context, In) (Out, error), in In) (Out, bool) {
 	m.event = fmt.Sprintf("%T%+v", in, in)
 	out, err := dohost.Call(m.t.Context(), m.pool(), method, in)
-	if want == nil && err != nil || want != nil && want != errEither && !errors.Is(err, want) || want == errEither && err != nil && !errors.Is(err, ErrUnknown) {
+	if want == nil && err != nil || want != nil && want != errEither && !errors.Is(err, want) || want == errEither && err != nil && !errors.Is(err, ErrNotFound) {
 		t.Fatalf("%s: %v, want %v", m.event, err, want)
 	}
 	if err == nil {
@@ -214,7 +214,7 @@ func (m *poolModel) post(t *rapid.T) {
 	n := NewTask{Role: role, Once: rapid.Bool().Draw(t, "once")}
 	var want error
 	if m.roles[role] == nil {
-		want = ErrUnknown
+		want = ErrNotFound
 	}
 	if task, ok := do(m, t, want, (*Pool).Post, n); ok {
 		m.seq++
@@ -267,9 +267,9 @@ func (m *poolModel) hold(t *rapid.T) (h Hold, task *modelTask, want error) {
 	h = m.holds[n-1-min(n-1, rapid.IntRange(0, 3).Draw(t, "hold"))]
 	switch task = m.tasks[h.Task]; {
 	case task == nil:
-		return h, nil, ErrUnknown
+		return h, nil, ErrNotFound
 	case task.Fence != h.Fence || task.Conn != h.Conn:
-		return h, nil, ErrFence
+		return h, nil, ErrClaimLost
 	case !task.Status.held():
 		return h, task, ErrTransition
 	}
@@ -315,7 +315,7 @@ func (m *poolModel) handoff(t *rapid.T) {
 			r.restarts = 0
 		}
 	}
-	if late := m.tasks[h.Task]; want == ErrFence && len(late.late) < maxLate {
+	if late := m.tasks[h.Task]; want == ErrClaimLost && len(late.late) < maxLate {
 		late.late[h.Fence] = true
 	}
 }
@@ -342,7 +342,7 @@ func (m *poolModel) cancel(t *rapid.T) {
 	id := fmt.Sprint(rapid.IntRange(max(1, m.seq-3), m.seq+1).Draw(t, "task"))
 	task, want := m.tasks[id], error(nil)
 	if task == nil {
-		want = ErrUnknown
+		want = ErrNotFound
 	}
 	if _, ok := do(m, t, want, (*Pool).Cancel, Cancel{Task: id}); !ok || task.Status.ended() {
 		return
@@ -377,7 +377,7 @@ func (m *poolModel) takeCommand(t *rapid.T) {
 		var want error
 		switch {
 		case m.mayBeReachable(c.Role, m.now()):
-			want = ErrUnknown
+			want = ErrNotFound
 		case !m.isOffline(c.Role): // the model does not know, and takes the pool's answer
 			want = errEither
 		}
@@ -391,7 +391,7 @@ func (m *poolModel) takeCommand(t *rapid.T) {
 			if again := call(m.fixture, (*Pool).Take, take); !again.Deadline.Equal(taken.Deadline) {
 				t.Fatalf("%v, and again %v", taken, again)
 			}
-			if _, err := dohost.Call(m.t.Context(), m.pool(), (*Pool).Take, Take{"other", c.Role, c.Number}); !errors.Is(err, ErrUnknown) {
+			if _, err := dohost.Call(m.t.Context(), m.pool(), (*Pool).Take, Take{"other", c.Role, c.Number}); !errors.Is(err, ErrNotFound) {
 				t.Fatalf("a second daemon: %v", err)
 			}
 		}

@@ -307,7 +307,7 @@ func TestNotifyRepeats(t *testing.T) {
 func TestPostOfClientsHasNoNotify(t *testing.T) {
 	inPoolWithBoss(t, nil, func(ctx context.Context, f *fixture) {
 		body := `{"role":"a","notify":{"To":{"Class":"boss","Name":"b"},"Callback":"ended"},"CreateRole":true,"createrole":true}`
-		if _, err := f.host.Invoke(ctx, f.pool().ID(), "post", []byte(body)); err == nil || !errors.Is(err, ErrUnknown) && !strings.Contains(err.Error(), "unknown field") {
+		if _, err := f.host.Invoke(ctx, f.pool().ID(), "post", []byte(body)); err == nil || !errors.Is(err, ErrNotFound) && !strings.Contains(err.Error(), "unknown field") {
 			t.Errorf("it creates a role: %v", err)
 		}
 		f.join("a", "1")
@@ -332,24 +332,24 @@ func TestCancel(t *testing.T) {
 		if claimed = h.Task; call(f, (*Pool).Cancel, Cancel{Key: "k"}).Uncertain {
 			t.Errorf("a task that was not started: %+v", f.task(claimed))
 		}
-		refused(f, ErrFence, (*Pool).Start, h)
+		refused(f, ErrClaimLost, (*Pool).Start, h)
 		f.post("a", "x")
 		h = f.claim("a", "1", true)
 		if running = h.Task; !call(f, (*Pool).Cancel, Cancel{Task: running}).Uncertain || f.task(running).Reason != "cancelled" {
 			t.Errorf("%+v", f.task(running))
 		}
-		refused(f, ErrFence, (*Pool).Renew, Renew{Hold: h})
+		refused(f, ErrClaimLost, (*Pool).Renew, Renew{Hold: h})
 		before := f.dump()
 		call(f, (*Pool).Cancel, Cancel{Task: running, Reason: "again"})
 		if f.dump() != before {
 			t.Error("a task that has ended was cancelled")
 		}
-		refused(f, ErrUnknown, (*Pool).Cancel, Cancel{Task: "9"})
-		refused(f, ErrUnknown, (*Pool).Cancel, Cancel{Key: "none"})
+		refused(f, ErrNotFound, (*Pool).Cancel, Cancel{Task: "9"})
+		refused(f, ErrNotFound, (*Pool).Cancel, Cancel{Key: "none"})
 		refused(f, ErrInvalid, (*Pool).Cancel, Cancel{})
 		refused(f, ErrInvalid, (*Pool).Cancel, Cancel{Task: "1", Key: "k"})
 		refused(f, ErrInvalid, (*Pool).Cancel, Cancel{Task: "1", Reason: strings.Repeat("x", maxError+1)})
-		if _, err := dohost.Call(ctx, f.pool(), (*Pool).Handoff, Handoff{Hold: h}); !errors.Is(err, ErrFence) || len(f.task(running).Late) != 1 {
+		if _, err := dohost.Call(ctx, f.pool(), (*Pool).Handoff, Handoff{Hold: h}); !errors.Is(err, ErrClaimLost) || len(f.task(running).Late) != 1 {
 			t.Errorf("%v, %+v", err, f.task(running))
 		}
 	})

@@ -51,14 +51,14 @@ func TestClaimsThatAreFencedAreRefused(t *testing.T) {
 			t.Helper()
 			for name, h := range map[string]Hold{"the old claim": old, "another connection": {id, "2", old.Fence}, "a future fence": {id, "1", 7}, "no fence": {Task: id, Conn: "1"}} {
 				t.Log(name)
-				refused(f, ErrFence, (*Pool).Start, h)
-				refused(f, ErrFence, (*Pool).Renew, Renew{Hold: h})
-				refused(f, ErrFence, (*Pool).Fail, Fail{Hold: h})
-				refused(f, ErrFence, (*Pool).Fail, Fail{Hold: h, Retry: true})
-				refused(f, ErrFence, (*Pool).Release, h)
+				refused(f, ErrClaimLost, (*Pool).Start, h)
+				refused(f, ErrClaimLost, (*Pool).Renew, Renew{Hold: h})
+				refused(f, ErrClaimLost, (*Pool).Fail, Fail{Hold: h})
+				refused(f, ErrClaimLost, (*Pool).Fail, Fail{Hold: h, Retry: true})
+				refused(f, ErrClaimLost, (*Pool).Release, h)
 			}
-			refused(f, ErrFence, (*Pool).Handoff, Handoff{Hold: Hold{Task: id, Conn: "1"}})
-			refused(f, ErrFence, (*Pool).Handoff, Handoff{Hold: Hold{id, "1", 7}})
+			refused(f, ErrClaimLost, (*Pool).Handoff, Handoff{Hold: Hold{Task: id, Conn: "1"}})
+			refused(f, ErrClaimLost, (*Pool).Handoff, Handoff{Hold: Hold{id, "1", 7}})
 		}
 		check()
 		f.join("a", "2")
@@ -66,9 +66,9 @@ func TestClaimsThatAreFencedAreRefused(t *testing.T) {
 		if h.Fence != old.Fence+1 {
 			t.Errorf("fence %d follows %d", h.Fence, old.Fence)
 		}
-		refused(f, ErrFence, (*Pool).Handoff, Handoff{Hold: Hold{id, "1", h.Fence}})
+		refused(f, ErrClaimLost, (*Pool).Handoff, Handoff{Hold: Hold{id, "1", h.Fence}})
 		for range 2 {
-			if _, err := dohost.Call(ctx, f.pool(), (*Pool).Handoff, Handoff{Hold: old, Result: json.RawMessage(`"late"`)}); !errors.Is(err, ErrFence) {
+			if _, err := dohost.Call(ctx, f.pool(), (*Pool).Handoff, Handoff{Hold: old, Result: json.RawMessage(`"late"`)}); !errors.Is(err, ErrClaimLost) {
 				t.Error(err)
 			}
 		}
@@ -89,11 +89,11 @@ func TestFenceOfAnEarlierClaimIsRefused(t *testing.T) {
 		old := f.claim("a", "1", true)
 		call(f, (*Pool).Release, old)
 		h := f.claim("a", "1", true)
-		refused(f, ErrFence, (*Pool).Start, old)
-		refused(f, ErrFence, (*Pool).Renew, Renew{Hold: old})
-		refused(f, ErrFence, (*Pool).Release, old)
-		refused(f, ErrFence, (*Pool).Fail, Fail{Hold: old})
-		if _, err := dohost.Call(ctx, f.pool(), (*Pool).Handoff, Handoff{Hold: old}); !errors.Is(err, ErrFence) {
+		refused(f, ErrClaimLost, (*Pool).Start, old)
+		refused(f, ErrClaimLost, (*Pool).Renew, Renew{Hold: old})
+		refused(f, ErrClaimLost, (*Pool).Release, old)
+		refused(f, ErrClaimLost, (*Pool).Fail, Fail{Hold: old})
+		if _, err := dohost.Call(ctx, f.pool(), (*Pool).Handoff, Handoff{Hold: old}); !errors.Is(err, ErrClaimLost) {
 			t.Error(err)
 		}
 		f.is(id, "running 1")
@@ -111,7 +111,7 @@ func TestResultsThatAreLateAreBounded(t *testing.T) {
 			h := f.claim("a", "1", true)
 			call(f, (*Pool).Release, h)
 			_, err := dohost.Call(ctx, f.pool(), (*Pool).Handoff, Handoff{Hold: h, Result: result})
-			if !errors.Is(err, ErrFence) {
+			if !errors.Is(err, ErrClaimLost) {
 				t.Error(err)
 			}
 		}
@@ -160,15 +160,15 @@ func TestTransitionsOutsideOfTheTableAreRefused(t *testing.T) {
 // TestNamesThatAreUnknownAreRefused has roles, tasks and commands that do not exist.
 func TestNamesThatAreUnknownAreRefused(t *testing.T) {
 	inPool(t, nil, func(ctx context.Context, f *fixture) {
-		refused(f, ErrUnknown, (*Pool).Post, NewTask{Role: "a"})
-		refused(f, ErrUnknown, exited, Exit{Role: "a"})
-		refused(f, ErrUnknown, (*Pool).Take, Take{"d", "a", 1})
+		refused(f, ErrNotFound, (*Pool).Post, NewTask{Role: "a"})
+		refused(f, ErrNotFound, exited, Exit{Role: "a"})
+		refused(f, ErrNotFound, (*Pool).Take, Take{"d", "a", 1})
 		f.join("a", "1")
 		for _, id := range []string{"", "1", "01", "+1", "x", "-1", "99999999999999999999"} {
-			refused(f, ErrUnknown, (*Pool).Task, TaskQuery{id})
-			refused(f, ErrUnknown, (*Pool).Start, Hold{id, "1", 1})
+			refused(f, ErrNotFound, (*Pool).Task, TaskQuery{id})
+			refused(f, ErrNotFound, (*Pool).Start, Hold{id, "1", 1})
 		}
-		refused(f, ErrUnknown, (*Pool).Take, Take{"d", "a", 0})
+		refused(f, ErrNotFound, (*Pool).Take, Take{"d", "a", 0})
 		if ok, err := f.host.Exists(ctx, dohost.ID{Class: "pool", Name: "q"}); ok || err != nil {
 			t.Errorf("%t, %v", ok, err)
 		}
@@ -269,7 +269,7 @@ func TestPoolsAreBounded(t *testing.T) {
 		call(f, (*Pool).Handoff, Handoff{Hold: h})
 		f.is(first, "done 1")
 		f.post("rAA", "3")
-		refused(f, ErrUnknown, (*Pool).Task, TaskQuery{first})
+		refused(f, ErrNotFound, (*Pool).Task, TaskQuery{first})
 		refused(f, ErrFull, (*Pool).Post, NewTask{Role: "rAA"})
 	})
 }

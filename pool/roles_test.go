@@ -83,7 +83,7 @@ func TestPostsToAnOfflineRoleRequestOneRestart(t *testing.T) {
 		}
 		f.join("a", "1")
 		f.post("a", "4")
-		refused(f, ErrUnknown, (*Pool).Take, Take{"d", "a", number}) // it has ended
+		refused(f, ErrNotFound, (*Pool).Take, Take{"d", "a", number}) // it has ended
 		f.claim("a", "1", true)
 		equal(t, "reports", f.took(), "restart a")
 	})
@@ -106,7 +106,7 @@ func TestRestartOfALiveRoleIsNotTaken(t *testing.T) {
 			if reset {
 				call(f, declare, Declare{"a", true})
 			}
-			if _, err := dohost.Call(ctx, f.pool(), (*Pool).Take, Take{"d", "a", q.Commands[0].Number}); !errors.Is(err, ErrUnknown) {
+			if _, err := dohost.Call(ctx, f.pool(), (*Pool).Take, Take{"d", "a", q.Commands[0].Number}); !errors.Is(err, ErrNotFound) {
 				t.Error(err)
 			}
 			if r := f.role("a"); r.Requested != nil || r.Restarts != 0 || r.Starting != nil {
@@ -127,7 +127,7 @@ func TestRestartThatDoesNotLeadToAWorkerLapses(t *testing.T) {
 				t.Fatalf("%v: %+v", delay, q)
 			}
 			if delay > 0 {
-				refused(f, ErrUnknown, (*Pool).Take, Take{"d", "a", uint64(i + 1)})
+				refused(f, ErrNotFound, (*Pool).Take, Take{"d", "a", uint64(i + 1)})
 				for q = (Polled{}); len(q.Commands) == 0; {
 					q = call(f, (*Pool).Commands, Poll{Daemon: "d", WaitMS: 50_000})
 				}
@@ -173,7 +173,7 @@ func TestRoleWhoseWorkersDieIsGivenUp(t *testing.T) {
 				f.post("a", "next")
 			}
 			call(f, exited, Exit{Role: "a", Number: number, Conn: conn, Reason: "signal: killed"})
-			refused(f, ErrFence, (*Pool).Renew, Renew{Hold: h})
+			refused(f, ErrClaimLost, (*Pool).Renew, Renew{Hold: h})
 		}
 		dies("1", false)
 		dies("2", false)
@@ -240,7 +240,7 @@ func TestRoleThatIsAttachedIsReportedAndNeverRestarted(t *testing.T) {
 		if r := f.role("a"); r.Name != "" {
 			t.Errorf("an unused role remains: %+v", r)
 		}
-		refused(f, ErrUnknown, (*Pool).Task, TaskQuery{id})
+		refused(f, ErrNotFound, (*Pool).Task, TaskQuery{id})
 		if _, ok, _ := f.alarm(ctx); ok {
 			t.Error("an unused pool has an alarm")
 		}

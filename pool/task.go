@@ -97,7 +97,7 @@ func (v *view) whole(ctx context.Context, t taskRow) (Task, error) {
 
 // Post posts a task, and wakes a worker of its role. If the role is managed and offline, it requests a restart of the role.
 //
-// Errors: [ErrUnknown] for a role that the pool does not have, unless n.CreateRole is set; [ErrKeyUsed]; [ErrFull].
+// Errors: [ErrNotFound] for a role that the pool does not have, unless n.CreateRole is set; [ErrKeyUsed]; [ErrFull].
 func (p *Pool) Post(ctx context.Context, n NewTask) (task Task, err error) {
 	if err := n.check(p.options); err != nil {
 		return Task{}, err
@@ -180,7 +180,7 @@ func (v *view) noRole(ctx context.Context, name string) error {
 		}
 		known.WriteString(row.Key)
 	}
-	return refuse(ErrUnknown, "the pool has no role %q: no worker has joined it, and no daemon has declared it%s", name, known.String())
+	return refuse(ErrNotFound, "the pool has no role %q: no worker has joined it, and no daemon has declared it%s", name, known.String())
 }
 
 // check refuses a task with an invalid field.
@@ -263,7 +263,7 @@ func (p *Pool) find(ctx context.Context, id string) (taskRow, error) {
 			return t, err
 		}
 	}
-	return taskRow{}, refuse(ErrUnknown, "the pool has no task %.40q", id)
+	return taskRow{}, refuse(ErrNotFound, "the pool has no task %.40q", id)
 }
 
 // TaskQuery names a task.
@@ -273,7 +273,7 @@ type TaskQuery struct {
 
 // Task returns a task.
 //
-// Errors: [ErrUnknown].
+// Errors: [ErrNotFound].
 func (p *Pool) Task(ctx context.Context, q TaskQuery) (Task, error) {
 	t, err := p.find(ctx, q.Task)
 	if err != nil {

@@ -68,7 +68,7 @@ func (v *view) findBy(ctx context.Context, c Cancel) (taskRow, error) {
 	}
 	t, ok, err := first(ctx, v.Pool, &tasks, dohost.Query[taskRow]{Index: "key", Equal: dohost.KeyOf(c.Key)})
 	if err == nil && !ok {
-		err = refuse(ErrUnknown, "the pool has no task with the key %.40q", c.Key)
+		err = refuse(ErrNotFound, "the pool has no task with the key %.40q", c.Key)
 	}
 	return t, err
 }

@@ -152,7 +152,7 @@ func TestCommandsWaitForARequest(t *testing.T) {
 	inPool(t, nil, func(ctx context.Context, f *fixture) {
 		call(f, declare, Declare{"a", true})
 		call(f, declare, Declare{"b", true})
-		refused(f, ErrUnknown, (*Pool).Commands, Poll{"d", "none", 40_000})
+		refused(f, ErrNotFound, (*Pool).Commands, Poll{"d", "none", 40_000})
 		var got [3]Polled
 		var took [3]time.Duration
 		begun := time.Now()
@@ -173,7 +173,7 @@ func TestCommandsWaitForARequest(t *testing.T) {
 		}
 		c := got[0].Commands[0]
 		call(f, (*Pool).Take, Take{"d", "a", c.Number})
-		refused(f, ErrUnknown, (*Pool).Take, Take{"e", "a", c.Number})
+		refused(f, ErrNotFound, (*Pool).Take, Take{"e", "a", c.Number})
 	})
 }
 

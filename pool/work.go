@@ -31,12 +31,12 @@ var ErrNoRetry = errors.New("pool: the task is not to be repeated")
 var ErrUncertain = errors.New("pool: the attempt may have had effects")
 
 // errLost is the cause of the end of a task's context when the worker has lost its claim.
-var errLost = fmt.Errorf("pool: the lease of the task has lapsed: %w", ErrFence)
+var errLost = fmt.Errorf("pool: the lease of the task has lapsed: %w", ErrClaimLost)
 
 // Work is a worker: it joins a role of a pool, claims tasks one after the other and calls do with each, until ctx ends. It sends heartbeats
 // and renews the lease of the task while do runs. For several tasks at a time, call Work several times.
 //
-// The context of do ends with ctx, or when the worker has lost the task: then its cause is an [ErrFence], and another worker may have the
+// The context of do ends with ctx, or when the worker has lost the task: then its cause is an [ErrClaimLost], and another worker may have the
 // task. do reports progress with [Progress], and must do so within Options.Progress of the pool.
 //
 // The result of do ends the task; nil means the JSON null. A result that is not JSON, or is longer than Options.MaxResult of the pool, makes
@@ -185,7 +185,7 @@ func (w *session) work(ctx context.Context, task *Task, do func(context.Context,
 		if ctx.Err() != nil {
 			return w.end(ctx, "release", hold)
 		}
-		if errors.Is(err, ErrFence) || errors.Is(err, ErrTransition) || errors.Is(err, ErrUnknown) {
+		if errors.Is(err, ErrClaimLost) || errors.Is(err, ErrTransition) || errors.Is(err, ErrNotFound) {
 			return nil // the pool has ended the claim
 		}
 		return err
@@ -235,7 +235,7 @@ func (w *session) ended(ctx context.Context, hold Hold, result json.RawMessage, 
 // back, or has received the request before and the answer was lost, the part is over as well.
 func (w *session) end(ctx context.Context, method string, in any) error {
 	err := w.client.untilEnd(ctx, method, in, new(Task))
-	if errors.Is(err, ErrFence) || errors.Is(err, ErrTransition) || errors.Is(err, ErrUnknown) {
+	if errors.Is(err, ErrClaimLost) || errors.Is(err, ErrTransition) || errors.Is(err, ErrNotFound) {
 		return nil
 	}
 	return err

@@ -269,7 +269,7 @@ func TestWorkSurvivesTheServer(t *testing.T) {
 		if task := s.task(id); task.Status != StatusDone || task.Attempts != 2 || len(task.Late) != 0 {
 			t.Errorf("%+v", task)
 		}
-		if err := stop(); err != errStop || len(causes) != 1 || !errors.Is(causes[0], ErrFence) {
+		if err := stop(); err != errStop || len(causes) != 1 || !errors.Is(causes[0], ErrClaimLost) {
 			t.Errorf("%v, %v", err, causes)
 		}
 		s.left()
@@ -367,10 +367,10 @@ func TestWorkReturnsErrorsOfRequests(t *testing.T) {
 		if err := Work(ctx, s.client(), &WorkOptions{Role: "a"}, do); !errors.Is(err, ErrFull) || s.requests.Load() != before+1 {
 			t.Errorf("%v after %d requests", err, s.requests.Load()-before)
 		}
-		if _, err := s.client().Post(ctx, NewTask{Role: "none"}); !errors.Is(err, ErrUnknown) {
+		if _, err := s.client().Post(ctx, NewTask{Role: "none"}); !errors.Is(err, ErrNotFound) {
 			t.Error(err)
 		}
-		if _, err := s.client().Task(ctx, "77"); !errors.Is(err, ErrUnknown) {
+		if _, err := s.client().Task(ctx, "77"); !errors.Is(err, ErrNotFound) {
 			t.Error(err)
 		}
 		s.down.Store(true)
