@@ -100,7 +100,7 @@ func (d *draftWorker) lifecycle() *agent.Lifecycle[*draftWake] {
 		Heartbeat: func(ctx context.Context, w *draftWake, _ agent.WakeClaim) error {
 			return d.callback(ctx, w, draftCallback{})
 		},
-		Checkpoint: func(ctx context.Context, w *draftWake, _ agent.WakeClaim, to []agent.SourceCursor) error {
+		SaveCursors: func(ctx context.Context, w *draftWake, _ agent.WakeClaim, to []agent.SourceCursor) error {
 			c := draftCallback{}
 			for _, at := range to {
 				c.Acks = append(c.Acks, map[string]string{"path": at.Source, "offset": at.Position})

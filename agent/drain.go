@@ -15,7 +15,7 @@ type DrainSource struct {
 	Pending func(ctx context.Context) (bool, error)
 	// Cycle does a bounded part of the work.
 	Cycle func(ctx context.Context) error
-	// Between is called after each cycle, before the next call of Pending. It is meant for heartbeats and checkpoints.
+	// Between is called after each cycle, before the next call of Pending. It is meant for heartbeats, and to save cursors.
 	Between func(ctx context.Context) error
 }
 

@@ -15,8 +15,8 @@ var (
 	ErrWakeStale = errors.New("agent: the wake is stale")
 	// ErrWakeClaimed is the error of a claim of a wake that another worker has.
 	ErrWakeClaimed = errors.New("agent: another worker has the wake")
-	// ErrCheckpointBack is the error of a checkpoint that precedes an accepted one of its source.
-	ErrCheckpointBack = errors.New("agent: the checkpoint precedes the last one")
+	// ErrCursorBack is the error of a cursor that precedes an accepted one of its source.
+	ErrCursorBack = errors.New("agent: the cursor precedes the last saved one")
 	// ErrWakeEnded is the error of a call of a [Session] after the end of its wake.
 	ErrWakeEnded = errors.New("agent: the wake has been completed, or has failed")
 )
@@ -44,8 +44,8 @@ type Lifecycle[W any] struct {
 	Claim func(ctx context.Context, wake W) (WakeClaim, error)
 	// Heartbeat extends the claim.
 	Heartbeat func(ctx context.Context, wake W, c WakeClaim) error
-	// Checkpoint records the progress of the work. The effects of that work are durable.
-	Checkpoint func(ctx context.Context, wake W, c WakeClaim, to []SourceCursor) error
+	// SaveCursors records the positions that the work has reached. Its effects up to them are durable.
+	SaveCursors func(ctx context.Context, wake W, c WakeClaim, to []SourceCursor) error
 	// Complete ends the wake. If work is pending, the source should send another wake soon.
 	Complete func(ctx context.Context, wake W, c WakeClaim, work WorkState) error
 	// Fail ends the wake after an error of the work.

@@ -45,8 +45,8 @@ func (s *source) lifecycle() *agent.Lifecycle[int] {
 			return agent.WakeClaim{Wake: "w", Generation: 7}, s.call("claim", wake)
 		},
 		Heartbeat: func(_ context.Context, wake int, c agent.WakeClaim) error { return s.call("heartbeat", wake, c) },
-		Checkpoint: func(_ context.Context, wake int, c agent.WakeClaim, to []agent.SourceCursor) error {
-			return s.call("checkpoint", wake, c, to)
+		SaveCursors: func(_ context.Context, wake int, c agent.WakeClaim, to []agent.SourceCursor) error {
+			return s.call("cursors", wake, c, to)
 		},
 		Complete: func(_ context.Context, wake int, c agent.WakeClaim, work agent.WorkState) error {
 			return s.call("complete", wake, c, work)
@@ -84,7 +84,7 @@ func TestRunWake(t *testing.T) {
 	if got != "result" || err != nil {
 		t.Errorf("RunWake returned %q, %v", got, err)
 	}
-	s.want(t, "heartbeat 3 {w 7}", "checkpoint 3 {w 7} [{a 2}]", "complete 3 {w 7} done")
+	s.want(t, "heartbeat 3 {w 7}", "cursors 3 {w 7} [{a 2}]", "complete 3 {w 7} done")
 
 	if got, err = run(func(context.Context, *agent.Session[int]) (string, error) { return "result", nil }); got != "result" || err != nil {
 		t.Errorf("RunWake without Complete returned %q, %v", got, err)
@@ -174,20 +174,20 @@ func TestSessionCursorsOrder(t *testing.T) {
 			{[]agent.SourceCursor{at("a", "10")}, nil},
 			{[]agent.SourceCursor{at("a", "10"), at("b", "0")}, nil},
 			{[]agent.SourceCursor{at("b", "1"), at("a", "9")}, nil},
-			{[]agent.SourceCursor{at("b", "2"), at("a", "10")}, agent.ErrCheckpointBack},
+			{[]agent.SourceCursor{at("b", "2"), at("a", "10")}, agent.ErrCursorBack},
 			{[]agent.SourceCursor{at("b", "1")}, nil}, // the refused one has moved nothing
-			{[]agent.SourceCursor{at("c", "2"), at("c", "1")}, agent.ErrCheckpointBack},
+			{[]agent.SourceCursor{at("c", "2"), at("c", "1")}, agent.ErrCursorBack},
 			{[]agent.SourceCursor{at("c", "1"), at("c", "2")}, nil},
 		} {
 			if err := w.SaveCursors(ctx, c.to...); !errors.Is(err, c.want) || c.want == nil && err != nil {
 				t.Errorf("SaveCursors of %v: %v, want %v", c.to, err, c.want)
 			}
 		}
-		s.fail["checkpoint"] = refused
+		s.fail["cursors"] = refused
 		if err := w.SaveCursors(ctx, at("b", "7")); !errors.Is(err, refused) {
 			t.Errorf("SaveCursors returned %v", err)
 		}
-		delete(s.fail, "checkpoint")
+		delete(s.fail, "cursors")
 		return 0, w.SaveCursors(ctx, at("b", "3"))
 	}
 	if _, err := agent.RunWake(t.Context(), 3, l, work); err != nil { // by bytes, "10" precedes "9"
@@ -197,8 +197,8 @@ func TestSessionCursorsOrder(t *testing.T) {
 	_, err := agent.RunWake(t.Context(), 3, l, func(ctx context.Context, w *agent.Session[int]) (int, error) {
 		return 0, errors.Join(w.SaveCursors(ctx, at("a", "9")), w.SaveCursors(ctx, at("a", "10")), w.SaveCursors(ctx, at("a", "8")))
 	})
-	if !errors.Is(err, agent.ErrCheckpointBack) {
-		t.Errorf("a checkpoint before an accepted one: %v", err)
+	if !errors.Is(err, agent.ErrCursorBack) {
+		t.Errorf("a cursor before an accepted one: %v", err)
 	}
 }
 

@@ -46,19 +46,19 @@ func (s *Session[W]) Heartbeat(ctx context.Context) error {
 // SaveCursors records the position reached in each source. The effects up to that position must be durable. SaveCursors may repeat
 // the last position of a source.
 //
-// Errors: [ErrCheckpointBack] for a position that precedes an accepted one, or an earlier one of the call, and then none is recorded; the errors of
-// the Lifecycle's Checkpoint; [ErrWakeEnded]; the context's cause.
+// Errors: [ErrCursorBack] for a position that precedes an accepted one, or an earlier one of the call, and then none is recorded; the errors of
+// the Lifecycle's SaveCursors; [ErrWakeEnded]; the context's cause.
 func (s *Session[W]) SaveCursors(ctx context.Context, to ...SourceCursor) error {
 	return s.call(ctx, func() error {
 		at := maps.Clone(s.at)
 		for _, c := range to {
 			if last, ok := at[c.Source]; ok && s.compare(c.Source, c.Position, last) < 0 {
-				return fmt.Errorf("%w: source %q is at %q, not %q", ErrCheckpointBack, c.Source, last, c.Position)
+				return fmt.Errorf("%w: source %q is at %q, not %q", ErrCursorBack, c.Source, last, c.Position)
 			}
 			at[c.Source] = c.Position
 		}
-		if s.of.Checkpoint != nil {
-			if err := s.of.Checkpoint(ctx, s.wake, s.claim, to); err != nil {
+		if s.of.SaveCursors != nil {
+			if err := s.of.SaveCursors(ctx, s.wake, s.claim, to); err != nil {
 				return err
 			}
 		}

@@ -54,7 +54,7 @@ func (s *Subscription) lifecycle(w *wake) *agent.Lifecycle[*wake] {
 			defer cancel()
 			return s.ack(ctx, w, nil, false)
 		},
-		Checkpoint: func(ctx context.Context, w *wake, _ agent.WakeClaim, to []agent.SourceCursor) error {
+		SaveCursors: func(ctx context.Context, w *wake, _ agent.WakeClaim, to []agent.SourceCursor) error {
 			return s.ack(ctx, w, to, false)
 		},
 		Complete: func(ctx context.Context, w *wake, _ agent.WakeClaim, work agent.WorkState) error {
@@ -123,12 +123,12 @@ func (d *drain) cycle(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
-	return d.checkpoint(ctx, moved)
+	return d.saveCursors(ctx, moved)
 }
 
-// checkpoint acknowledges the positions of streams. The server refuses all cursors of a request if it refuses one, for example the cursor of a
+// saveCursors acknowledges the positions of streams. The server refuses all cursors of a request if it refuses one, for example the cursor of a
 // stream that has just been deleted.
-func (d *drain) checkpoint(ctx context.Context, moved []*drainedStream) error {
+func (d *drain) saveCursors(ctx context.Context, moved []*drainedStream) error {
 	if len(moved) == 0 {
 		return nil
 	}
