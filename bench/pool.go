@@ -67,7 +67,7 @@ func conn(i int) string { return fmt.Sprintf("conn-%05d", i) }
 
 // fill adds the workers and the tasks.
 func (p *poolHost) fill(ctx context.Context) error {
-	if _, err := dohost.Call(ctx, p.stub(), dohost.NoResult((*pool.Pool).Declare), pool.Declare{Role: poolRole}); err != nil {
+	if _, err := dohost.Call(ctx, p.stub(), dohost.NoResult((*pool.Pool).Declare), pool.DeclareRequest{Role: poolRole}); err != nil {
 		return err
 	}
 	return together(fillers, func(c int) error {
@@ -90,23 +90,23 @@ func (p *poolHost) fillOne(ctx context.Context, i int) error {
 	if i >= p.workers {
 		return nil
 	}
-	if _, err := dohost.Call(ctx, p.stub(), (*pool.Pool).Join, pool.Join{Role: poolRole, Conn: conn(i)}); err != nil || i >= p.tasks {
+	if _, err := dohost.Call(ctx, p.stub(), (*pool.Pool).Join, pool.JoinRequest{Role: poolRole, Conn: conn(i)}); err != nil || i >= p.tasks {
 		return err
 	}
-	claimed, err := dohost.Call(ctx, p.stub(), (*pool.Pool).Claim, pool.Claim{Role: poolRole, Conn: conn(i)})
+	claimed, err := dohost.Call(ctx, p.stub(), (*pool.Pool).Claim, pool.ClaimRequest{Role: poolRole, Conn: conn(i)})
 	if err == nil && claimed.Task == nil {
 		err = fmt.Errorf("the worker %s gets no task of %d", conn(i), p.tasks)
 	}
 	if err != nil {
 		return err
 	}
-	_, err = dohost.Call(ctx, p.stub(), (*pool.Pool).Start, pool.Hold{Task: claimed.Task.ID, Conn: conn(i), Fence: claimed.Task.Fence})
+	_, err = dohost.Call(ctx, p.stub(), (*pool.Pool).Start, pool.ClaimRef{Task: claimed.Task.ID, Conn: conn(i), Fence: claimed.Task.Fence})
 	return err
 }
 
 // beat sends a heartbeat of the i-th worker, and returns the time until which it is reachable.
 func (p *poolHost) beat(ctx context.Context, i int) (time.Time, error) {
-	b, err := dohost.Call(ctx, p.stub(), (*pool.Pool).Beat, pool.Beat{Role: poolRole, Conn: conn(i)})
+	b, err := dohost.Call(ctx, p.stub(), (*pool.Pool).Heartbeat, pool.HeartbeatRequest{Role: poolRole, Conn: conn(i)})
 	return b.Until, err
 }
 

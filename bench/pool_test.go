@@ -29,7 +29,7 @@ func TestVerifyNoticesHeartbeats(t *testing.T) {
 			return 0, nil
 		},
 		"the worker 2 is": func(s *beatSide) (int64, error) {
-			_, err := dohost.Call(t.Context(), s.stub(), dohost.NoResult((*pool.Pool).Leave), pool.Leave{Role: poolRole, Conn: conn(2)})
+			_, err := dohost.Call(t.Context(), s.stub(), dohost.NoResult((*pool.Pool).Leave), pool.LeaveRequest{Role: poolRole, Conn: conn(2)})
 			return 0, err
 		},
 		"3 tasks are pending, want 2": func(s *beatSide) (int64, error) { return 0, s.fillOne(t.Context(), 4) },
@@ -103,8 +103,8 @@ func TestResultOfAnEarlierAttemptIsNoticed(t *testing.T) {
 			t.Fatal(err)
 		}
 		result := []string{"1", "7"}[i]
-		hold := pool.Hold{Task: w.ID, Conn: w.Conn, Fence: w.Fence}
-		if _, err := dohost.Call(t.Context(), p.stub(), (*pool.Pool).Handoff, pool.Handoff{Hold: hold, Result: []byte(result)}); err != nil {
+		hold := pool.ClaimRef{Task: w.ID, Conn: w.Conn, Fence: w.Fence}
+		if _, err := dohost.Call(t.Context(), p.stub(), (*pool.Pool).Handoff, pool.HandoffRequest{ClaimRef: hold, Result: []byte(result)}); err != nil {
 			t.Fatal(err)
 		}
 		check(t, k.done(t.Context(), w.ID, 1), want)

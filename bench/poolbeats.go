@@ -13,7 +13,7 @@ import (
 )
 
 // stillPool are the options of a pool whose sweep does not run during a measurement.
-var stillPool = pool.Options{Beat: 30 * time.Second, TTL: 12 * time.Hour, Sweep: 24 * time.Hour, Lease: 12 * time.Hour, Progress: -1}
+var stillPool = pool.Options{Heartbeat: 30 * time.Second, TTL: 12 * time.Hour, Sweep: 24 * time.Hour, Lease: 12 * time.Hour, Progress: -1}
 
 // beatSide is a pool whose workers send heartbeats. The sends of one worker follow one another.
 type beatSide struct {
@@ -101,7 +101,7 @@ func paced(ctx context.Context, m *meter, seed uint64, rate float64, d time.Dura
 }
 
 // pace is the heartbeats of all workers in a second, with the default options.
-func (s *beatSide) pace() float64 { return float64(s.workers) / s.options.Beat.Seconds() }
+func (s *beatSide) pace() float64 { return float64(s.workers) / s.options.Heartbeat.Seconds() }
 
 // atPace sends heartbeats of the workers in turn, at their pace.
 func (s *beatSide) atPace(seed uint64, d time.Duration) func(ctx context.Context, m *meter) error {
@@ -156,9 +156,9 @@ func (s *beatSide) overHTTP(at string) func(ctx context.Context, m *meter) error
 
 // beat sends a heartbeat of the i-th worker.
 func (l *httpConn) beat(i int) (time.Time, error) {
-	var beaten pool.Beaten
-	err := l.postJSON("/objects/pool/bench/beat", pool.Beat{Role: poolRole, Conn: conn(i)}, &beaten)
-	return beaten.Until, err
+	var answer pool.HeartbeatResponse
+	err := l.postJSON("/objects/pool/bench/beat", pool.HeartbeatRequest{Role: poolRole, Conn: conn(i)}, &answer)
+	return answer.Until, err
 }
 
 // serve serves the pool over HTTP on loopback.
@@ -252,7 +252,7 @@ func (b *bench) pacedBeats(ctx context.Context, workers, tasks int) error {
 	calls := &pacedCalls{&counting{host: h, objects: 1, method: (*subject).add}, s.pace(), b.duration, b.seed}
 	r := Row{
 		ID: "PB2", Unit: "heartbeats/s",
-		What: fmt.Sprintf("the same, each worker every %v, at random times", s.options.Beat),
+		What: fmt.Sprintf("the same, each worker every %v, at random times", s.options.Heartbeat),
 	}
 	if r.Sides, err = b.compare(ctx, named{ours, s}, named{"increments", calls}); err != nil {
 		return err

@@ -210,7 +210,7 @@ func (k *killedRole) done(ctx context.Context, id string, attempt int) error {
 // options returns those of the pool: the relations are those of the default options.
 func (p *killPlan) options() *pool.Options {
 	return &pool.Options{
-		Beat: p.beat, TTL: 2 * p.beat, Lease: 2 * p.beat, Sweep: 4 * p.beat, Acknowledged: 4 * p.beat, MaxAttempts: 1000, Progress: -1,
+		Heartbeat: p.beat, TTL: 2 * p.beat, Lease: 2 * p.beat, Sweep: 4 * p.beat, Acknowledged: 4 * p.beat, MaxAttempts: 1000, Progress: -1,
 	}
 }
 
@@ -236,7 +236,7 @@ func workerKills(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	o := p.options
-	times := fmt.Sprintf("Beat %v, TTL %v, Lease %v, Sweep %v: the defaults, divided by %.0f", o.Beat, o.TTL, o.Lease, o.Sweep, 30/o.Beat.Seconds())
+	times := fmt.Sprintf("Heartbeat %v, TTL %v, Lease %v, Sweep %v: the defaults, divided by %.0f", o.Heartbeat, o.TTL, o.Lease, o.Sweep, 30/o.Heartbeat.Seconds())
 	const how = "the processes are dohost daemon, dohost work and its command; the host is in the process that measures, which looks at the pool every 0.5 ms"
 	c.Lines = append(c.Lines, b.addKills(1, "a worker of dohost daemon, SIGKILL", managed, how, times)...)
 	alone, err := b.killUnmanaged(ctx, p, at, plan)
@@ -276,7 +276,7 @@ func (p *poolHost) openRole(ctx context.Context, name string, seed uint64) (*kil
 		return nil, err
 	}
 	k := &killedRole{poolHost: p, name: name, Listener: l, draw: rand.New(rand.NewPCG(seed, 0))}
-	_, err = dohost.Call(ctx, p.stub(), dohost.NoResult((*pool.Pool).Declare), pool.Declare{Role: name})
+	_, err = dohost.Call(ctx, p.stub(), dohost.NoResult((*pool.Pool).Declare), pool.DeclareRequest{Role: name})
 	return k, err
 }
 

@@ -53,7 +53,7 @@ type lapse struct {
 // openSweeps opens a pool whose workers are reachable for ttl.
 func (b *bench) openSweeps(ctx context.Context, workers, tasks int, ttl time.Duration) (*sweepSide, error) {
 	s := &sweepSide{poolHost: poolHost{workers: workers, tasks: tasks}}
-	s.options = &pool.Options{Beat: ttl / 2, TTL: ttl, Sweep: b.sweepEvery(), Lease: 12 * time.Hour, Acknowledged: 12 * time.Hour, Progress: -1}
+	s.options = &pool.Options{Heartbeat: ttl / 2, TTL: ttl, Sweep: b.sweepEvery(), Lease: 12 * time.Hour, Acknowledged: 12 * time.Hour, Progress: -1}
 	s.listener = dohost.Listener{EventEnded: s.ended, Service: s.reported}
 	return s, b.openPool(ctx, &s.poolHost)
 }

@@ -112,7 +112,7 @@ func durableEntries[O any, P interface {
 		agent.OnSchedule(expireCallback, func(o *O, ctx context.Context, of expiredApproval) error {
 			return P(o).conv().calls.expireApproval(ctx, of, math.MaxInt64) // nothing repeats it
 		}),
-		agent.OnSchedule(taskCallback, func(o *O, ctx context.Context, e pool.Ended) error { return of(o).sent.taskEnded(ctx, &e) }),
+		agent.OnSchedule(taskCallback, func(o *O, ctx context.Context, e pool.TaskEnd) error { return of(o).sent.taskEnded(ctx, &e) }),
 		agent.OnSchedule(nextCallback, func(o *O, ctx context.Context, _ struct{}) error { return of(o).beginDue(ctx) }),
 	}
 }

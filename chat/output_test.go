@@ -226,7 +226,7 @@ func TestOutputOfRun(t *testing.T) {
 			withPool(t, bookTeam(chat.PoolToolOptions[booking]{Output: chat.OutputOf[rooms]()}), func(t *testing.T, h *dohosttest.Host) {
 				askForBooking(t, h, "tool book: x")
 				_, hold := claimBooking(t, h, "w")
-				inPool(t, h, (*pool.Pool).Handoff, pool.Handoff{Hold: hold, Result: json.RawMessage(result)})
+				inPool(t, h, (*pool.Pool).Handoff, pool.HandoffRequest{ClaimRef: hold, Result: json.RawMessage(result)})
 				h.Advance(5 * time.Second)
 				text := ""
 				inMember(t, h, "a", func(ctx context.Context, m *member) error {

@@ -36,21 +36,21 @@ func inPoolAt[In, Out any](ctx context.Context, c *celltest.Cells, m func(*pool.
 func bookAt(ctx context.Context, c *celltest.Cells, result string) error {
 	var task *pool.Task
 	err := c.Until(ctx, func(ctx context.Context) (bool, error) {
-		if _, err := inPoolAt(ctx, c, (*pool.Pool).Join, pool.Join{Role: "book", Conn: "w"}); err != nil {
+		if _, err := inPoolAt(ctx, c, (*pool.Pool).Join, pool.JoinRequest{Role: "book", Conn: "w"}); err != nil {
 			return false, err
 		}
-		claimed, err := inPoolAt(ctx, c, (*pool.Pool).Claim, pool.Claim{Role: "book", Conn: "w"})
+		claimed, err := inPoolAt(ctx, c, (*pool.Pool).Claim, pool.ClaimRequest{Role: "book", Conn: "w"})
 		task = claimed.Task
 		return task != nil, err
 	})
 	if err != nil {
 		return err
 	}
-	hold := pool.Hold{Task: task.ID, Conn: "w", Fence: task.Fence}
+	hold := pool.ClaimRef{Task: task.ID, Conn: "w", Fence: task.Fence}
 	if _, err := inPoolAt(ctx, c, (*pool.Pool).Start, hold); err != nil {
 		return err
 	}
-	_, err = inPoolAt(ctx, c, (*pool.Pool).Handoff, pool.Handoff{Hold: hold, Result: json.RawMessage(result)})
+	_, err = inPoolAt(ctx, c, (*pool.Pool).Handoff, pool.HandoffRequest{ClaimRef: hold, Result: json.RawMessage(result)})
 	return err
 }
 

@@ -21,7 +21,7 @@ import (
 //   - The key of the task is a function of the call's key, so all runs and repetitions post the same task.
 //   - The batch that hands the call over starts the fiber that posts the task. The fiber ends when the pool has stored the task, or
 //     when the call has ended.
-//   - The pool keeps the task until its end is in the queue of this agent (pool.Notify). The callback completes the call.
+//   - The pool keeps the task until its end is in the queue of this agent (pool.Notification). The callback completes the call.
 //   - The call accepts the first completion, so all of these may be repeated.
 //   - A task with PolicyAtMostOnce is started once (pool.NewTask.Once).
 //   - If the call ends first, after a stop, a deletion or the end of its time, a fiber cancels the task. A post may be on its way from another
@@ -219,7 +219,7 @@ var taskProcedure = dohost.NewProcedure("chat.task", func(ctx context.Context, o
 func (t *sentTask) posted(notifies bool) pool.NewTask {
 	n := pool.NewTask{Role: t.Task.Role, Text: string(t.Text), Key: t.Key, Once: t.Task.Once, CreateRole: true, WithinMS: t.Task.WithinMS}
 	if notifies {
-		n.Notify = &pool.Notify{To: t.To, Callback: taskCallback}
+		n.Notify = &pool.Notification{To: t.To, Callback: taskCallback}
 	}
 	return n
 }
@@ -227,7 +227,7 @@ func (t *sentTask) posted(notifies bool) pool.NewTask {
 // cancel cancels the task. A post that is on its way from another host may arrive later: then it finds a task that has ended.
 func (t *sentTask) cancel(ctx context.Context, p *pool.Pool) error {
 	return dohost.Transaction(ctx, func(ctx context.Context) error {
-		c := pool.Cancel{Key: t.Key, Reason: "the call has ended"}
+		c := pool.CancelRequest{Key: t.Key, Reason: "the call has ended"}
 		_, err := p.Cancel(ctx, c)
 		if !errors.Is(err, pool.ErrNotFound) {
 			return err
@@ -280,13 +280,13 @@ func taskErrorText(err error) string {
 }
 
 // taskCallback completes a call with the end of its task.
-const taskCallback agent.Callback[pool.Ended] = "chat.task"
+const taskCallback agent.Callback[pool.TaskEnd] = "chat.task"
 
 // unusableResultText is the error of a call whose result cannot be part of a message.
 const unusableResultText = "A worker has done the call, and its result is not usable: it is nested too deep, or not UTF-8."
 
 // taskEnded is the method of taskCallback.
-func (k *sentRequests) taskEnded(ctx context.Context, e *pool.Ended) error {
+func (k *sentRequests) taskEnded(ctx context.Context, e *pool.TaskEnd) error {
 	rows, err := callRows.List(ctx, k.store(), &dohost.Query[callRow]{Index: "task", Equal: dohost.KeyOf(e.Key), Limit: 1})
 	if err != nil || len(rows) == 0 { // its message was deleted
 		return err

@@ -47,14 +47,14 @@ func inPool[In, Out any](t *testing.T, h *dohosttest.Host, m func(*pool.Pool, co
 }
 
 // claimBooking makes a connection claim and start the oldest task.
-func claimBooking(t *testing.T, h *dohosttest.Host, conn string) (pool.Task, pool.Hold) {
+func claimBooking(t *testing.T, h *dohosttest.Host, conn string) (pool.Task, pool.ClaimRef) {
 	t.Helper()
-	inPool(t, h, (*pool.Pool).Join, pool.Join{Role: "book", Conn: conn})
-	c := inPool(t, h, (*pool.Pool).Claim, pool.Claim{Role: "book", Conn: conn})
+	inPool(t, h, (*pool.Pool).Join, pool.JoinRequest{Role: "book", Conn: conn})
+	c := inPool(t, h, (*pool.Pool).Claim, pool.ClaimRequest{Role: "book", Conn: conn})
 	if c.Task == nil {
 		t.Fatal("there is no task")
 	}
-	hold := pool.Hold{Task: c.Task.ID, Conn: conn, Fence: c.Task.Fence}
+	hold := pool.ClaimRef{Task: c.Task.ID, Conn: conn, Fence: c.Task.Fence}
 	inPool(t, h, (*pool.Pool).Start, hold)
 	return *c.Task, hold
 }
@@ -94,7 +94,7 @@ func TestPoolTool(t *testing.T) {
 				t.Errorf("%+v, want %s", task, want)
 			}
 			h.Evict(dohost.ID{Class: "member", Name: "a"}, dohost.EndFence)
-			inPool(t, h, (*pool.Pool).Handoff, pool.Handoff{Hold: hold, Result: json.RawMessage(fmt.Sprintf(`{"seat":%d}`, i+1))})
+			inPool(t, h, (*pool.Pool).Handoff, pool.HandoffRequest{ClaimRef: hold, Result: json.RawMessage(fmt.Sprintf(`{"seat":%d}`, i+1))})
 			h.Advance(5 * time.Second)
 		}
 		wantTranscript(t, h, "a", "user: tool book: seat 1 & tool book: seat 2", `assistant: a heard ({"seat":1}, {"seat":2})`)
@@ -104,24 +104,24 @@ func TestPoolTool(t *testing.T) {
 // TestPoolToolFailures compares the results of calls whose tasks fail.
 func TestPoolToolFailures(t *testing.T) {
 	once, again := chat.PoolToolOptions[booking]{}, chat.PoolToolOptions[booking]{Policy: ledger.PolicyIdempotent}
-	lapse := func(t *testing.T, h *dohosttest.Host, _ pool.Hold) { h.Advance(10 * time.Minute) }
+	lapse := func(t *testing.T, h *dohosttest.Host, _ pool.ClaimRef) { h.Advance(10 * time.Minute) }
 	for name, c := range map[string]struct {
 		o    chat.PoolToolOptions[booking]
-		end  func(t *testing.T, h *dohosttest.Host, hold pool.Hold)
+		end  func(t *testing.T, h *dohosttest.Host, hold pool.ClaimRef)
 		want string
 		call chat.CallState // empty: the call has not ended
 	}{
-		"by the worker": {once, func(t *testing.T, h *dohosttest.Host, hold pool.Hold) {
-			inPool(t, h, (*pool.Pool).Fail, pool.Fail{Hold: hold, Error: "no seat"})
+		"by the worker": {once, func(t *testing.T, h *dohosttest.Host, hold pool.ClaimRef) {
+			inPool(t, h, (*pool.Pool).Fail, pool.FailRequest{ClaimRef: hold, Error: "no seat"})
 		}, "no seat", chat.CallFailed},
 		"the worker is gone":            {once, lapse, "the lease of its worker has lapsed", chat.CallUnknown},
 		"the worker is gone, and again": {again, lapse, "", ""},
-		"cancelled": {again, func(t *testing.T, h *dohosttest.Host, hold pool.Hold) {
-			inPool(t, h, (*pool.Pool).Cancel, pool.Cancel{Task: hold.Task, Reason: "not today"})
+		"cancelled": {again, func(t *testing.T, h *dohosttest.Host, hold pool.ClaimRef) {
+			inPool(t, h, (*pool.Pool).Cancel, pool.CancelRequest{Task: hold.Task, Reason: "not today"})
 		}, "not today", chat.CallUnknown},
-		"a result that is too deep": {once, func(t *testing.T, h *dohosttest.Host, hold pool.Hold) {
+		"a result that is too deep": {once, func(t *testing.T, h *dohosttest.Host, hold pool.ClaimRef) {
 			deep := strings.Repeat("[", 200) + strings.Repeat("]", 200)
-			inPool(t, h, (*pool.Pool).Handoff, pool.Handoff{Hold: hold, Result: json.RawMessage(deep)})
+			inPool(t, h, (*pool.Pool).Handoff, pool.HandoffRequest{ClaimRef: hold, Result: json.RawMessage(deep)})
 		}, "its result is not usable", chat.CallUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestPoolToolFailures(t *testing.T) {
 					if task.Attempts != 2 || task.Once {
 						t.Errorf("%+v", task)
 					}
-					inPool(t, h, (*pool.Pool).Handoff, pool.Handoff{Hold: hold})
+					inPool(t, h, (*pool.Pool).Handoff, pool.HandoffRequest{ClaimRef: hold})
 					h.Advance(5 * time.Second)
 					c.want = "a heard (null)"
 				}
@@ -240,7 +240,7 @@ func TestPoolToolEndsBeforeItsTask(t *testing.T) {
 				inMember(t, h, "a", end)
 				h.Advance(time.Minute)
 				wantCancelled(t, h)
-				if _, err := dohost.Call(t.Context(), pool.Pools.Get(h, "tools"), (*pool.Pool).Handoff, pool.Handoff{Hold: hold}); !errors.Is(err, pool.ErrClaimLost) {
+				if _, err := dohost.Call(t.Context(), pool.Pools.Get(h, "tools"), (*pool.Pool).Handoff, pool.HandoffRequest{ClaimRef: hold}); !errors.Is(err, pool.ErrClaimLost) {
 					t.Error(err)
 				}
 				got, err := transcriptOf(t.Context(), h, "a")
@@ -258,10 +258,10 @@ func TestPoolToolOfAnotherPool(t *testing.T) {
 		askForBooking(t, h, "tool book: x")
 		task, hold := claimBooking(t, h, "w")
 		err := pool.Pools.Get(h, "mallory").Do(t.Context(), func(ctx context.Context, p *pool.Pool) error {
-			notify := &pool.Notify{To: dohost.ID{Class: "member", Name: "a"}, Callback: "chat.task"}
+			notify := &pool.Notification{To: dohost.ID{Class: "member", Name: "a"}, Callback: "chat.task"}
 			posted, err := p.Post(ctx, pool.NewTask{Role: "book", Key: task.Key, CreateRole: true, Notify: notify})
 			if err == nil {
-				_, err = p.Cancel(ctx, pool.Cancel{Task: posted.ID, Reason: "forged"})
+				_, err = p.Cancel(ctx, pool.CancelRequest{Task: posted.ID, Reason: "forged"})
 			}
 			return err
 		})
@@ -269,7 +269,7 @@ func TestPoolToolOfAnotherPool(t *testing.T) {
 			t.Fatal(err)
 		}
 		h.Advance(5 * time.Second)
-		inPool(t, h, (*pool.Pool).Handoff, pool.Handoff{Hold: hold, Result: json.RawMessage(`"seat 1"`)})
+		inPool(t, h, (*pool.Pool).Handoff, pool.HandoffRequest{ClaimRef: hold, Result: json.RawMessage(`"seat 1"`)})
 		h.Advance(5 * time.Second)
 		wantTranscript(t, h, "a", "user: tool book: x", `assistant: a heard ("seat 1")`)
 	})
@@ -335,7 +335,7 @@ func TestPoolToolAsync(t *testing.T) {
 			t.Errorf("%q, %v", got, err)
 		}
 		_, hold := claimBooking(t, h, "w")
-		inPool(t, h, (*pool.Pool).Handoff, pool.Handoff{Hold: hold, Result: json.RawMessage(`"seat 3"`)})
+		inPool(t, h, (*pool.Pool).Handoff, pool.HandoffRequest{ClaimRef: hold, Result: json.RawMessage(`"seat 3"`)})
 		h.Advance(5 * time.Second)
 		if s := lastCall(t, h); s != chat.CallCompleted {
 			t.Errorf("the call is %s", s)
@@ -368,10 +368,10 @@ func poolCall[In, Out any](ctx context.Context, h *dohosttest.Host, m func(*pool
 // work books one seat after the other until two are booked, or the time is over.
 func (d *desk) work(ctx context.Context, h *dohosttest.Host) error {
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(time.Second) {
-		if _, err := poolCall(ctx, h, (*pool.Pool).Join, pool.Join{Role: "book", Conn: "w"}); err != nil {
+		if _, err := poolCall(ctx, h, (*pool.Pool).Join, pool.JoinRequest{Role: "book", Conn: "w"}); err != nil {
 			return err
 		}
-		c, err := poolCall(ctx, h, (*pool.Pool).Claim, pool.Claim{Role: "book", Conn: "w"})
+		c, err := poolCall(ctx, h, (*pool.Pool).Claim, pool.ClaimRequest{Role: "book", Conn: "w"})
 		if err != nil {
 			return err
 		}
@@ -381,12 +381,12 @@ func (d *desk) work(ctx context.Context, h *dohosttest.Host) error {
 			}
 			continue
 		}
-		hold := pool.Hold{Task: c.Task.ID, Conn: "w", Fence: c.Task.Fence}
+		hold := pool.ClaimRef{Task: c.Task.ID, Conn: "w", Fence: c.Task.Fence}
 		if _, err := poolCall(ctx, h, (*pool.Pool).Start, hold); err != nil {
 			return err
 		}
 		d.book(c.Task.Text)
-		if _, err := poolCall(ctx, h, (*pool.Pool).Handoff, pool.Handoff{Hold: hold, Result: json.RawMessage(c.Task.Text)}); err != nil {
+		if _, err := poolCall(ctx, h, (*pool.Pool).Handoff, pool.HandoffRequest{ClaimRef: hold, Result: json.RawMessage(c.Task.Text)}); err != nil {
 			return err
 		}
 	}
@@ -433,7 +433,7 @@ func TestEndOfATaskDoesNotRestoreADeletedAgent(t *testing.T) {
 		if !errors.Is(err, agent.ErrDestroyed) {
 			t.Fatal(err)
 		}
-		inPool(t, h, (*pool.Pool).Handoff, pool.Handoff{Hold: hold})
+		inPool(t, h, (*pool.Pool).Handoff, pool.HandoffRequest{ClaimRef: hold})
 		h.Advance(time.Minute)
 		if exists, err := h.Host().Exists(t.Context(), id); err != nil || exists {
 			t.Errorf("the agent exists: %v, %v", exists, err)

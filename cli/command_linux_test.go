@@ -12,7 +12,7 @@ import (
 // TestCommandEndsWithAKilledWorker kills a worker that no daemon manages. On other systems its command would remain.
 func TestCommandEndsWithAKilledWorker(t *testing.T) {
 	h, s, client, self := servePool(t, nil)
-	if _, err := dohost.Call(t.Context(), pool.Pools.Get(h, "build"), dohost.NoResult((*pool.Pool).Declare), pool.Declare{Role: "upper"}); err != nil {
+	if _, err := dohost.Call(t.Context(), pool.Pools.Get(h, "build"), dohost.NoResult((*pool.Pool).Declare), pool.DeclareRequest{Role: "upper"}); err != nil {
 		t.Fatal(err)
 	}
 	l := listenForHolder(t)

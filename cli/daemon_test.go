@@ -19,7 +19,7 @@ import (
 
 // quickPool is a pool that notices the end of its workers soon.
 var quickPool = &pool.Options{
-	Beat: 200 * time.Millisecond, TTL: time.Second, Sweep: 500 * time.Millisecond, Pending: 5 * time.Second, Acknowledged: 2 * time.Second,
+	Heartbeat: 200 * time.Millisecond, TTL: time.Second, Sweep: 500 * time.Millisecond, Pending: 5 * time.Second, Acknowledged: 2 * time.Second,
 	Lease: time.Second, Starting: 5 * time.Second, Stable: time.Second, RestartDelay: 50 * time.Millisecond, MaxRestarts: 1000, MaxAttempts: 1000,
 	Progress: -1,
 }
@@ -125,7 +125,7 @@ func TestDaemonCommand(t *testing.T) {
 func TestDaemonPassesItsFlagsOn(t *testing.T) {
 	h, s, client, self := servePool(t, nil)
 	declare := dohost.NoResult((*pool.Pool).Declare)
-	if _, err := dohost.Call(t.Context(), pool.Pools.Get(h, "build"), declare, pool.Declare{Role: "-x", Managed: true}); err != nil {
+	if _, err := dohost.Call(t.Context(), pool.Pools.Get(h, "build"), declare, pool.DeclareRequest{Role: "-x", Managed: true}); err != nil {
 		t.Fatal(err)
 	}
 	task, err := client.Post(t.Context(), pool.NewTask{Role: "-x", Text: "paint it"})

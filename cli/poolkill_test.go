@@ -260,7 +260,7 @@ func TestPoolSurvivesSIGKILL(t *testing.T) {
 // and leave.
 func TestWorkCommandEndsAfterSIGTERM(t *testing.T) {
 	h, s, client, self := servePool(t, nil)
-	if _, err := dohost.Call(t.Context(), pool.Pools.Get(h, "build"), dohost.NoResult((*pool.Pool).Declare), pool.Declare{Role: "upper"}); err != nil {
+	if _, err := dohost.Call(t.Context(), pool.Pools.Get(h, "build"), dohost.NoResult((*pool.Pool).Declare), pool.DeclareRequest{Role: "upper"}); err != nil {
 		t.Fatal(err)
 	}
 	task, err := client.Post(t.Context(), pool.NewTask{Role: "upper", Text: "hang"})

@@ -20,7 +20,7 @@ var dohostProgram = flag.String("dohost", "", "program of TestPoolNoticesKilledW
 
 // steadyPool is a pool whose workers lapse soon, but not on a busy machine, where a process may wait for seconds.
 var steadyPool = &pool.Options{
-	Beat: 500 * time.Millisecond, TTL: 5 * time.Second, Sweep: time.Second, Lease: 5 * time.Second, Acknowledged: 5 * time.Second,
+	Heartbeat: 500 * time.Millisecond, TTL: 5 * time.Second, Sweep: time.Second, Lease: 5 * time.Second, Acknowledged: 5 * time.Second,
 	RestartDelay: 50 * time.Millisecond,
 }
 

@@ -5,8 +5,8 @@ import (
 	"context"
 )
 
-// Cancel ends a task that has not ended.
-type Cancel struct {
+// CancelRequest ends a task that has not ended.
+type CancelRequest struct {
 	Task string `json:"task,omitempty"` // its id; or
 	Key  string `json:"key,omitempty"`  // the key of its post
 	// Reason is the error of the task, up to 4 KiB. Empty means "cancelled".
@@ -17,7 +17,7 @@ type Cancel struct {
 // [Work] ends. A task that has ended does not change.
 //
 // Errors: [ErrNotFound].
-func (p *Pool) Cancel(ctx context.Context, c Cancel) (task Task, err error) {
+func (p *Pool) Cancel(ctx context.Context, c CancelRequest) (task Task, err error) {
 	if (c.Task == "") == (c.Key == "") {
 		return Task{}, refuse(ErrInvalid, "want a task or a key")
 	}

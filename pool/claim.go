@@ -9,16 +9,16 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// Claim asks for a task.
-type Claim struct {
+// ClaimRequest asks for a task.
+type ClaimRequest struct {
 	Role string `json:"role"`
 	Conn string `json:"conn"`
 	// WaitMS is how long the worker waits for a task, in milliseconds. It is at most 50 s; zero does not wait.
 	WaitMS int64 `json:"wait_ms,omitempty"`
 }
 
-// Claimed is the answer to a [Claim].
-type Claimed struct {
+// ClaimResponse is the answer to a [ClaimRequest].
+type ClaimResponse struct {
 	Task *Task `json:"task"` // nil: there is none, a newer Claim of the connection has ended this one, or the host closes
 }
 
@@ -28,13 +28,13 @@ type Claimed struct {
 // task before Task.Lease ends.
 //
 // Errors: [ErrStale]; [ErrFull] if there is no task and 2,000 workers of the pool wait.
-func (p *Pool) Claim(ctx context.Context, c Claim) (claimed Claimed, err error) {
+func (p *Pool) Claim(ctx context.Context, c ClaimRequest) (claimed ClaimResponse, err error) {
 	if err := checkNames("role", c.Role, "conn", c.Conn); err != nil {
-		return Claimed{}, err
+		return ClaimResponse{}, err
 	}
 	wait := time.Duration(c.WaitMS) * time.Millisecond
 	if c.WaitMS < 0 || c.WaitMS > maxWait.Milliseconds() {
-		return Claimed{}, refuse(ErrInvalid, "wait_ms is %d: want 0 to %d", c.WaitMS, maxWait.Milliseconds())
+		return ClaimResponse{}, refuse(ErrInvalid, "wait_ms is %d: want 0 to %d", c.WaitMS, maxWait.Milliseconds())
 	}
 	for until, woken := time.Now().Add(wait), false; ; {
 		var fresh, more bool
@@ -52,20 +52,20 @@ func (p *Pool) Claim(ctx context.Context, c Claim) (claimed Claimed, err error) 
 		}
 		left := time.Until(until)
 		if left <= 0 {
-			return Claimed{}, nil
+			return ClaimResponse{}, nil
 		}
 		if woken, err = p.waitForTask(ctx, c, left); err != nil {
-			return Claimed{}, err
+			return ClaimResponse{}, err
 		}
 		if !woken {
-			return Claimed{}, nil
+			return ClaimResponse{}, nil
 		}
 	}
 }
 
 // claim claims a task; nil if there is none. fresh is false for a task that the connection had claimed before. With more it has ended
 // sweepBatch tasks whose deadlines are over, and there may be others.
-func (p *Pool) claim(ctx context.Context, c Claim) (claimed *Task, fresh, more bool, err error) {
+func (p *Pool) claim(ctx context.Context, c ClaimRequest) (claimed *Task, fresh, more bool, err error) {
 	err = p.update(ctx, func(ctx context.Context, v *view) error {
 		if _, err := v.beat(ctx, c.Role, c.Conn); err != nil {
 			return err
@@ -130,8 +130,8 @@ func (v *view) putHeld(ctx context.Context, t *taskRow) error {
 	return tasks.Put(ctx, v.Storage(), *t)
 }
 
-// Hold names a task and the claim of the worker that has it: the ID and the Fence of the task as the pool has returned it to Claim.
-type Hold struct {
+// ClaimRef names a task and the claim of the worker that has it: the ID and the Fence of the task as the pool has returned it to Claim.
+type ClaimRef struct {
 	Task  string `json:"task"`
 	Conn  string `json:"conn"`
 	Fence uint64 `json:"fence"`
@@ -139,7 +139,7 @@ type Hold struct {
 
 // held returns the task of a hold, if its claim is the current one. The worker need not be a worker of the role any more: it may leave
 // when it has a task.
-func (v *view) held(ctx context.Context, h Hold) (taskRow, error) {
+func (v *view) held(ctx context.Context, h ClaimRef) (taskRow, error) {
 	if err := checkNames("conn", h.Conn); err != nil {
 		return taskRow{}, err
 	}
@@ -154,7 +154,7 @@ func (v *view) held(ctx context.Context, h Hold) (taskRow, error) {
 }
 
 // had reports whether the hold is an earlier claim of the task.
-func (t *taskRow) had(h Hold) bool {
+func (t *taskRow) had(h ClaimRef) bool {
 	return h.Fence > 0 && (h.Fence < t.Fence || h.Fence == t.Fence && t.Conn == "")
 }
 
@@ -163,7 +163,7 @@ func noTransition(t *taskRow, step string) error {
 }
 
 // change changes a held task, and returns it without its content.
-func (p *Pool) change(ctx context.Context, h Hold, fn func(context.Context, *view, *taskRow) error) (task Task, err error) {
+func (p *Pool) change(ctx context.Context, h ClaimRef, fn func(context.Context, *view, *taskRow) error) (task Task, err error) {
 	err = p.update(ctx, func(ctx context.Context, v *view) error {
 		t, err := v.held(ctx, h)
 		if err != nil {
@@ -181,7 +181,7 @@ func (p *Pool) change(ctx context.Context, h Hold, fn func(context.Context, *vie
 // Start begins the lease of a task that the worker has claimed. A repeated Start renews the lease.
 //
 // Errors: [ErrNotFound], [ErrClaimLost], [ErrTransition].
-func (p *Pool) Start(ctx context.Context, h Hold) (Task, error) {
+func (p *Pool) Start(ctx context.Context, h ClaimRef) (Task, error) {
 	return p.change(ctx, h, func(ctx context.Context, v *view, t *taskRow) error {
 		if !t.Status.held() {
 			return noTransition(t, "a start")
@@ -196,9 +196,9 @@ func (p *Pool) Start(ctx context.Context, h Hold) (Task, error) {
 	})
 }
 
-// Renew renews the lease of a running task.
-type Renew struct {
-	Hold
+// RenewRequest renews the lease of a running task.
+type RenewRequest struct {
+	ClaimRef
 	// Progress describes the state of the work, in up to 1 KiB. A text that differs from the last one is progress. Empty reports none.
 	Progress string `json:"progress,omitempty"`
 }
@@ -206,11 +206,11 @@ type Renew struct {
 // Renew renews the lease of a running task, and moves the deadline of its progress if there is progress.
 //
 // Errors: [ErrNotFound], [ErrClaimLost], [ErrTransition].
-func (p *Pool) Renew(ctx context.Context, r Renew) (Task, error) {
+func (p *Pool) Renew(ctx context.Context, r RenewRequest) (Task, error) {
 	if err := checkText("progress", r.Progress, maxProgress); err != nil {
 		return Task{}, err
 	}
-	return p.change(ctx, r.Hold, func(ctx context.Context, v *view, t *taskRow) error {
+	return p.change(ctx, r.ClaimRef, func(ctx context.Context, v *view, t *taskRow) error {
 		if t.Status != StatusRunning {
 			return noTransition(t, "a renewal")
 		}
@@ -223,9 +223,9 @@ func (p *Pool) Renew(ctx context.Context, r Renew) (Task, error) {
 	})
 }
 
-// Handoff ends a running task with its result.
-type Handoff struct {
-	Hold
+// HandoffRequest ends a running task with its result.
+type HandoffRequest struct {
+	ClaimRef
 	Result json.RawMessage `json:"result"` // JSON of up to Options.MaxResult bytes; nil: null
 }
 
@@ -233,7 +233,7 @@ type Handoff struct {
 // task, the pool refuses the Handoff, and keeps the result as late: up to three of a task, one of each claim.
 //
 // Errors: [ErrNotFound], [ErrClaimLost], [ErrTransition].
-func (p *Pool) Handoff(ctx context.Context, h Handoff) (task Task, err error) {
+func (p *Pool) Handoff(ctx context.Context, h HandoffRequest) (task Task, err error) {
 	if len(h.Result) == 0 {
 		h.Result = json.RawMessage("null")
 	}
@@ -245,9 +245,9 @@ func (p *Pool) Handoff(ctx context.Context, h Handoff) (task Task, err error) {
 	}
 	var refused error
 	err = p.update(ctx, func(ctx context.Context, v *view) error {
-		t, err := v.held(ctx, h.Hold)
+		t, err := v.held(ctx, h.ClaimRef)
 		switch {
-		case err != nil && t.had(h.Hold):
+		case err != nil && t.had(h.ClaimRef):
 			refused = err
 			return v.keepLate(ctx, &t, h)
 		case err != nil:
@@ -279,7 +279,7 @@ func (p *Pool) Handoff(ctx context.Context, h Handoff) (task Task, err error) {
 }
 
 // keepLate keeps the result of a claim that is not the current one.
-func (v *view) keepLate(ctx context.Context, t *taskRow, h Handoff) error {
+func (v *view) keepLate(ctx context.Context, t *taskRow, h HandoffRequest) error {
 	c, _, err := get(ctx, v.Pool, &contents, t.ID)
 	if err != nil || len(c.Late) >= maxLate {
 		return err
@@ -290,7 +290,7 @@ func (v *view) keepLate(ctx context.Context, t *taskRow, h Handoff) error {
 		}
 	}
 	c.ID = t.ID
-	c.Late = append(c.Late, Late{h.Fence, v.now, bytes.Clone(h.Result)})
+	c.Late = append(c.Late, LateResult{h.Fence, v.now, bytes.Clone(h.Result)})
 	t.Late = len(c.Late)
 	if err := tasks.Put(ctx, v.Storage(), *t); err != nil {
 		return err
@@ -314,9 +314,9 @@ func (v *view) handedOff(ctx context.Context, name string) error {
 	return v.handleOffline(ctx, name, "its worker has handed a task off, and has left")
 }
 
-// Fail reports that a worker could not do its task.
-type Fail struct {
-	Hold
+// FailRequest reports that a worker could not do its task.
+type FailRequest struct {
+	ClaimRef
 	Error string `json:"error"` // up to 4 KiB
 	// Retry makes the task pending again, if it has attempts left.
 	Retry bool `json:"retry,omitempty"`
@@ -328,11 +328,11 @@ type Fail struct {
 // if it is once and running.
 //
 // Errors: [ErrNotFound], [ErrClaimLost], [ErrTransition].
-func (p *Pool) Fail(ctx context.Context, f Fail) (Task, error) {
+func (p *Pool) Fail(ctx context.Context, f FailRequest) (Task, error) {
 	if err := checkText("error", f.Error, maxError); err != nil {
 		return Task{}, err
 	}
-	return p.change(ctx, f.Hold, func(ctx context.Context, v *view, t *taskRow) error {
+	return p.change(ctx, f.ClaimRef, func(ctx context.Context, v *view, t *taskRow) error {
 		if !t.Status.held() {
 			return noTransition(t, "a failure")
 		}
@@ -354,7 +354,7 @@ func (p *Pool) Fail(ctx context.Context, f Fail) (Task, error) {
 // Release makes a task pending again, and does not count the claim against MaxAttempts. A running task that is once fails instead.
 //
 // Errors: [ErrNotFound], [ErrClaimLost], [ErrTransition].
-func (p *Pool) Release(ctx context.Context, h Hold) (Task, error) {
+func (p *Pool) Release(ctx context.Context, h ClaimRef) (Task, error) {
 	return p.change(ctx, h, func(ctx context.Context, v *view, t *taskRow) error {
 		if !t.Status.held() {
 			return noTransition(t, "a release")

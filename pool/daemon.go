@@ -7,8 +7,8 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// Poll asks for the restarts that a pool requests.
-type Poll struct {
+// PollRequest asks for the restarts that a pool requests.
+type PollRequest struct {
 	Daemon string `json:"daemon"` // the name of the daemon: a newer Poll of the same name ends an older one
 	Role   string `json:"role"`   // empty: of all roles
 	// WaitMS is how long the daemon waits for a restart, in milliseconds. It is at most 50 s; zero does not wait.
@@ -24,8 +24,8 @@ type Command struct {
 	After  time.Time `json:"after"`  // no daemon gets it before that time
 }
 
-// Polled is the answer to a [Poll].
-type Polled struct {
+// PollResponse is the answer to a [PollRequest].
+type PollResponse struct {
 	Commands []Command `json:"commands"`
 }
 
@@ -34,38 +34,38 @@ type Polled struct {
 // first.
 //
 // Errors: [ErrNotFound] if the Role is not declared as managed, and [ErrFull] if 100 daemons wait.
-func (p *Pool) Commands(ctx context.Context, q Poll) (Polled, error) {
+func (p *Pool) Commands(ctx context.Context, q PollRequest) (PollResponse, error) {
 	if err := checkNames("daemon", q.Daemon); err != nil {
-		return Polled{}, err
+		return PollResponse{}, err
 	}
 	if q.Role != "" {
 		if err := checkNames("role", q.Role); err != nil {
-			return Polled{}, err
+			return PollResponse{}, err
 		}
 	}
 	if q.WaitMS < 0 || q.WaitMS > maxWait.Milliseconds() {
-		return Polled{}, refuse(ErrInvalid, "wait_ms is %d: want 0 to %d", q.WaitMS, maxWait.Milliseconds())
+		return PollResponse{}, refuse(ErrInvalid, "wait_ms is %d: want 0 to %d", q.WaitMS, maxWait.Milliseconds())
 	}
 	for until := time.Now().Add(time.Duration(q.WaitMS) * time.Millisecond); ; {
 		due, next, err := p.due(ctx, q.Role)
 		left := time.Until(until)
 		if err != nil || len(due) > 0 || left <= 0 {
-			return Polled{Commands: due}, err
+			return PollResponse{Commands: due}, err
 		}
 		wait := left
 		if next > 0 {
 			wait = min(left, next)
 		}
 		if len(p.daemons) >= maxPolls {
-			return Polled{}, refuse(ErrFull, "%d daemons wait for commands, and no more may", maxPolls)
+			return PollResponse{}, refuse(ErrFull, "%d daemons wait for commands, and no more may", maxPolls)
 		}
 		begun := time.Now()
 		woken, err := p.wait(ctx, &waiter{client: q.Daemon, role: q.Role}, wait, &p.daemons)
 		if err != nil {
-			return Polled{}, err
+			return PollResponse{}, err
 		}
 		if !woken && time.Since(begun) < wait { // a newer poll of the daemon, or the end of the host
-			return Polled{Commands: []Command{}}, nil
+			return PollResponse{Commands: []Command{}}, nil
 		}
 	}
 }
@@ -99,15 +99,15 @@ func (p *Pool) due(ctx context.Context, role string) (due []Command, next time.D
 	return due, next, err
 }
 
-// Take takes a requested restart.
-type Take struct {
+// TakeRequest takes a requested restart.
+type TakeRequest struct {
 	Daemon string `json:"daemon"`
 	Role   string `json:"role"`
 	Number uint64 `json:"number"` // of the Command
 }
 
-// Taken is the answer to a [Take].
-type Taken struct {
+// TakeResponse is the answer to a [TakeRequest].
+type TakeResponse struct {
 	Deadline time.Time `json:"deadline"` // by the pool's clock: a worker of the role joins before, or the pool requests another restart
 }
 
@@ -116,9 +116,9 @@ type Taken struct {
 //
 // Errors: [ErrNotFound] if the pool does not request the restart now: another daemon has taken it, the Deadline is over, its After is in the
 // future, or the role is not offline.
-func (p *Pool) Take(ctx context.Context, t Take) (taken Taken, err error) {
+func (p *Pool) Take(ctx context.Context, t TakeRequest) (taken TakeResponse, err error) {
 	if err := checkNames("daemon", t.Daemon, "role", t.Role); err != nil {
-		return Taken{}, err
+		return TakeResponse{}, err
 	}
 	none := false
 	err = p.update(ctx, func(ctx context.Context, v *view) error {
@@ -159,13 +159,13 @@ func (p *Pool) Take(ctx context.Context, t Take) (taken Taken, err error) {
 		return v.needSweep(ctx)
 	})
 	if err == nil && none {
-		return Taken{}, refuse(ErrNotFound, "the pool does not request the restart %d of the role %q now", t.Number, t.Role)
+		return TakeResponse{}, refuse(ErrNotFound, "the pool does not request the restart %d of the role %q now", t.Number, t.Role)
 	}
 	return taken, err
 }
 
-// Exit reports the end of a process of a role.
-type Exit struct {
+// ProcessExit reports the end of a process of a role.
+type ProcessExit struct {
 	Role string `json:"role"`
 	// Number is the number of the restart that has started the process; zero if it was started otherwise.
 	Number uint64 `json:"number,omitempty"`
@@ -178,7 +178,7 @@ type Exit struct {
 // 100 of them, and the others when their leases lapse. If the last restart started this process, the role is no longer starting.
 //
 // Errors: [ErrNotFound] for the role.
-func (p *Pool) Exited(ctx context.Context, e Exit) error {
+func (p *Pool) Exited(ctx context.Context, e ProcessExit) error {
 	if err := checkNames("role", e.Role); err != nil {
 		return err
 	}
@@ -221,7 +221,7 @@ func (p *Pool) Exited(ctx context.Context, e Exit) error {
 }
 
 // gone removes the worker of a process that has ended, and ends the claims of its tasks. Tasks beyond the first 100 wait for their leases.
-func (v *view) gone(ctx context.Context, e Exit) error {
+func (v *view) gone(ctx context.Context, e ProcessExit) error {
 	w, ok, err := get(ctx, v.Pool, &workers, workerKey(e.Role, e.Conn))
 	if err != nil {
 		return err

@@ -62,11 +62,11 @@ func (l *pointLog) done(id, result string) {
 
 // pointClient is a worker that works on tasks until the pool has none.
 func pointClient(ctx context.Context, h *dohosttest.Host, l *pointLog, conn string, tasks int) error {
-	if _, err := retryCall(ctx, h, (*Pool).Join, Join{Role: "a", Conn: conn}); err != nil {
+	if _, err := retryCall(ctx, h, (*Pool).Join, JoinRequest{Role: "a", Conn: conn}); err != nil {
 		return err
 	}
 	for range 4 * tasks {
-		c, err := retryCall(ctx, h, (*Pool).Claim, Claim{Role: "a", Conn: conn})
+		c, err := retryCall(ctx, h, (*Pool).Claim, ClaimRequest{Role: "a", Conn: conn})
 		if err != nil {
 			return err
 		}
@@ -74,20 +74,20 @@ func pointClient(ctx context.Context, h *dohosttest.Host, l *pointLog, conn stri
 			break
 		}
 		l.claimed(c.Task, conn)
-		hold := Hold{c.Task.ID, conn, c.Task.Fence}
+		hold := ClaimRef{c.Task.ID, conn, c.Task.Fence}
 		result := fmt.Sprintf("%q", fmt.Sprint(conn, " ", hold.Fence))
 		if _, err := retryCall(ctx, h, (*Pool).Start, hold); err != nil {
 			return err
 		}
-		if _, err := retryCall(ctx, h, (*Pool).Renew, Renew{Hold: hold, Progress: "half"}); err != nil {
+		if _, err := retryCall(ctx, h, (*Pool).Renew, RenewRequest{ClaimRef: hold, Progress: "half"}); err != nil {
 			return err
 		}
-		if _, err := retryCall(ctx, h, (*Pool).Handoff, Handoff{hold, json.RawMessage(result)}); err != nil {
+		if _, err := retryCall(ctx, h, (*Pool).Handoff, HandoffRequest{hold, json.RawMessage(result)}); err != nil {
 			return err
 		}
 		l.done(hold.Task, result)
 	}
-	_, err := retryCall(ctx, h, leave, Leave{"a", conn})
+	_, err := retryCall(ctx, h, leave, LeaveRequest{"a", conn})
 	if errors.Is(err, ErrStale) { // the answer to the first attempt was lost
 		err = nil
 	}
@@ -121,7 +121,7 @@ func TestWorkersAtEveryPoint(t *testing.T) {
 		FullDisk: true,
 		Classes:  []dohost.Class{Class(nil)}, Reset: l.reset, Places: pointtest.Places(), SettleTime: time.Minute,
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
-			_, err := retryCall(ctx, h, declare, Declare{Role: "a"})
+			_, err := retryCall(ctx, h, declare, DeclareRequest{Role: "a"})
 			for i := range posted {
 				_, err2 := retryCall(ctx, h, (*Pool).Post, NewTask{Role: "a", Key: fmt.Sprint(i)})
 				err = errors.Join(err, err2)
@@ -149,7 +149,7 @@ func TestPostsRequestOneRestartAtEveryPoint(t *testing.T) {
 		Classes:  []dohost.Class{Class(nil)}, Places: pointtest.Places(), SettleTime: time.Minute,
 		Reset: func() { takers = nil },
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
-			_, err := retryCall(ctx, h, declare, Declare{"a", true})
+			_, err := retryCall(ctx, h, declare, DeclareRequest{"a", true})
 			clients := []*dohosttest.Client{}
 			for i := range 2 {
 				clients = append(clients, h.Client(func(ctx context.Context) error {
@@ -163,9 +163,9 @@ func TestPostsRequestOneRestartAtEveryPoint(t *testing.T) {
 			clients = clients[:0]
 			for _, daemon := range []string{"d", "e"} {
 				clients = append(clients, h.Client(func(ctx context.Context) error {
-					q, err := retryCall(ctx, h, (*Pool).Commands, Poll{Daemon: daemon})
+					q, err := retryCall(ctx, h, (*Pool).Commands, PollRequest{Daemon: daemon})
 					for _, c := range q.Commands {
-						_, err = retryCall(ctx, h, (*Pool).Take, Take{daemon, "a", c.Number})
+						_, err = retryCall(ctx, h, (*Pool).Take, TakeRequest{daemon, "a", c.Number})
 						if err == nil {
 							mu.Lock()
 							takers = append(takers, daemon)
@@ -201,38 +201,38 @@ func TestPostsRequestOneRestartAtEveryPoint(t *testing.T) {
 // back. The live worker and its task are not touched. Each other task is pending, and exactly one restart of the dead role is requested.
 func TestSweepAtEveryPoint(t *testing.T) {
 	const beats = 20 // twice per TTL
-	options := &Options{Beat: 5 * time.Second, TTL: 10 * time.Second, Sweep: 12 * time.Second, Lease: 10 * time.Second, Acknowledged: 5 * time.Second, Keep: 2 * time.Minute}
-	var hold Hold
+	options := &Options{Heartbeat: 5 * time.Second, TTL: 10 * time.Second, Sweep: 12 * time.Second, Lease: 10 * time.Second, Acknowledged: 5 * time.Second, Keep: 2 * time.Minute}
+	var hold ClaimRef
 	s := dohosttest.Scenario{
 		FullDisk: true,
 		Classes:  []dohost.Class{Class(options)}, Places: pointtest.Places(), SettleTime: 20 * time.Second,
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
-			_, err := retryCall(ctx, h, declare, Declare{"a", true})
-			_, err2 := retryCall(ctx, h, declare, Declare{"dead", true})
+			_, err := retryCall(ctx, h, declare, DeclareRequest{"a", true})
+			_, err2 := retryCall(ctx, h, declare, DeclareRequest{"dead", true})
 			err = errors.Join(err, err2)
 			for _, w := range []struct{ role, conn string }{{"dead", "1"}, {"dead", "2"}, {"a", "3"}} {
-				_, err1 := retryCall(ctx, h, (*Pool).Join, Join{Role: w.role, Conn: w.conn})
+				_, err1 := retryCall(ctx, h, (*Pool).Join, JoinRequest{Role: w.role, Conn: w.conn})
 				_, err2 := retryCall(ctx, h, (*Pool).Post, NewTask{Role: w.role, Key: w.conn})
-				c, err3 := retryCall(ctx, h, (*Pool).Claim, Claim{Role: w.role, Conn: w.conn})
+				c, err3 := retryCall(ctx, h, (*Pool).Claim, ClaimRequest{Role: w.role, Conn: w.conn})
 				if err = errors.Join(err, err1, err2, err3); err != nil {
 					return err
 				}
-				if hold = (Hold{c.Task.ID, w.conn, c.Task.Fence}); w.conn != "2" { // which stays acknowledged
+				if hold = (ClaimRef{c.Task.ID, w.conn, c.Task.Fence}); w.conn != "2" { // which stays acknowledged
 					if _, err := retryCall(ctx, h, (*Pool).Start, hold); err != nil {
 						return err
 					}
 				}
 			}
 			for range beats {
-				if _, err := retryCall(ctx, h, (*Pool).Beat, Beat{"a", "3"}); err != nil {
+				if _, err := retryCall(ctx, h, (*Pool).Heartbeat, HeartbeatRequest{"a", "3"}); err != nil {
 					return err
 				}
-				if _, err := retryCall(ctx, h, (*Pool).Renew, Renew{Hold: hold}); err != nil {
+				if _, err := retryCall(ctx, h, (*Pool).Renew, RenewRequest{ClaimRef: hold}); err != nil {
 					return err
 				}
 				h.Advance(4 * time.Second)
 			}
-			_, err = retryCall(ctx, h, (*Pool).Handoff, Handoff{Hold: hold})
+			_, err = retryCall(ctx, h, (*Pool).Handoff, HandoffRequest{ClaimRef: hold})
 			return err
 		},
 		Check: func(ctx context.Context, h *dohosttest.Host) error {

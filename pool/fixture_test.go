@@ -118,7 +118,7 @@ func refused[In, Out any](f *fixture, of error, m func(*Pool, context.Context, I
 
 func (f *fixture) join(role, conn string) {
 	f.t.Helper()
-	call(f, (*Pool).Join, Join{Role: role, Conn: conn})
+	call(f, (*Pool).Join, JoinRequest{Role: role, Conn: conn})
 }
 
 func (f *fixture) post(role, text string) string {
@@ -127,13 +127,13 @@ func (f *fixture) post(role, text string) string {
 }
 
 // claim claims a task, and starts it if start is set.
-func (f *fixture) claim(role, conn string, start bool) Hold {
+func (f *fixture) claim(role, conn string, start bool) ClaimRef {
 	f.t.Helper()
-	c := call(f, (*Pool).Claim, Claim{Role: role, Conn: conn})
+	c := call(f, (*Pool).Claim, ClaimRequest{Role: role, Conn: conn})
 	if c.Task == nil {
 		f.t.Fatalf("%s has no task for %s", role, conn)
 	}
-	h := Hold{c.Task.ID, conn, c.Task.Fence}
+	h := ClaimRef{c.Task.ID, conn, c.Task.Fence}
 	if start {
 		call(f, (*Pool).Start, h)
 	}
@@ -173,11 +173,11 @@ func (f *fixture) role(name string) Role {
 // take polls the commands of a role and takes the first.
 func (f *fixture) take(role string) uint64 {
 	f.t.Helper()
-	q := call(f, (*Pool).Commands, Poll{Daemon: "d", Role: role})
+	q := call(f, (*Pool).Commands, PollRequest{Daemon: "d", Role: role})
 	if len(q.Commands) != 1 {
 		f.t.Fatalf("commands of %s: %+v, want one", role, q.Commands)
 	}
-	call(f, (*Pool).Take, Take{"d", role, q.Commands[0].Number})
+	call(f, (*Pool).Take, TakeRequest{"d", role, q.Commands[0].Number})
 	return q.Commands[0].Number
 }
 

@@ -11,7 +11,7 @@ import (
 // TestWorkersDoNotLapseBeforeTheHostIsUpForATTL closes the host for an hour. Its workers live, and send a heartbeat after half a minute.
 func TestWorkersDoNotLapseBeforeTheHostIsUpForATTL(t *testing.T) {
 	inPool(t, &Options{Lease: 10 * time.Minute}, func(ctx context.Context, f *fixture) {
-		call(f, declare, Declare{"a", true})
+		call(f, declare, DeclareRequest{"a", true})
 		f.join("a", "1")
 		f.join("a", "dead")
 		id := f.post("a", "x")
@@ -27,22 +27,22 @@ func TestWorkersDoNotLapseBeforeTheHostIsUpForATTL(t *testing.T) {
 		if r := f.role("a"); r.Reachable {
 			t.Errorf("a read counts a worker as reachable that has lapsed: %+v", r)
 		}
-		call(f, (*Pool).Beat, Beat{"a", "1"})
+		call(f, (*Pool).Heartbeat, HeartbeatRequest{"a", "1"})
 		f.sleep(29 * time.Second)
-		call(f, (*Pool).Beat, Beat{"a", "1"})
+		call(f, (*Pool).Heartbeat, HeartbeatRequest{"a", "1"})
 		if n := len(call(f, (*Pool).Workers, ListQuery{Role: "a"}).Workers); n != 2 {
 			t.Errorf("%d workers in the first TTL", n)
 		}
 		for range 17 { // less than a lease, since the host is up
 			f.sleep(30 * time.Second)
-			call(f, (*Pool).Beat, Beat{"a", "1"})
+			call(f, (*Pool).Heartbeat, HeartbeatRequest{"a", "1"})
 		}
 		if n := len(call(f, (*Pool).Workers, ListQuery{Role: "a"}).Workers); n != 1 {
 			t.Errorf("%d workers after the first TTL", n)
 		}
 		f.is(id, "running 1")
 		f.sleep(20 * time.Second)
-		call(f, (*Pool).Renew, Renew{Hold: h})
+		call(f, (*Pool).Renew, RenewRequest{ClaimRef: h})
 		if f.requested("a") {
 			t.Error("a restart of a role with a live worker")
 		}
@@ -67,7 +67,7 @@ func TestEvictionsDoNotDelayTheSweep(t *testing.T) {
 // TestClockSetForwardLapsesNoWorker sets the clock of the pool forward. All workers send heartbeats.
 func TestClockSetForwardLapsesNoWorker(t *testing.T) {
 	inPool(t, nil, func(ctx context.Context, f *fixture) {
-		call(f, declare, Declare{"a", true})
+		call(f, declare, DeclareRequest{"a", true})
 		f.join("a", "1")
 		f.offset.Store(int64(3 * time.Hour))
 		if f.post("a", "x"); f.requested("a") {
@@ -75,7 +75,7 @@ func TestClockSetForwardLapsesNoWorker(t *testing.T) {
 		}
 		for range 20 {
 			f.sleep(30 * time.Second)
-			call(f, (*Pool).Beat, Beat{"a", "1"})
+			call(f, (*Pool).Heartbeat, HeartbeatRequest{"a", "1"})
 		}
 		if f.requested("a") {
 			t.Error("a restart of a live worker")
@@ -90,8 +90,8 @@ func TestClockSetForwardLapsesNoWorker(t *testing.T) {
 // TestClockSetBackRevivesNoWorker sets the clock back by a day. A dead worker, its task and a restart lapse as they do otherwise.
 func TestClockSetBackRevivesNoWorker(t *testing.T) {
 	inPool(t, nil, func(ctx context.Context, f *fixture) {
-		call(f, declare, Declare{"a", true})
-		call(f, declare, Declare{"b", true})
+		call(f, declare, DeclareRequest{"a", true})
+		call(f, declare, DeclareRequest{"b", true})
 		f.join("a", "1")
 		id := f.post("a", "x")
 		f.claim("a", "1", true)
@@ -113,7 +113,7 @@ func TestClockSetBackRevivesNoWorker(t *testing.T) {
 // removed.
 func TestClockIsSetBackWhileNothingIsSwept(t *testing.T) {
 	inPool(t, nil, func(ctx context.Context, f *fixture) {
-		call(f, declare, Declare{"a", true})
+		call(f, declare, DeclareRequest{"a", true})
 		if _, ok, err := f.alarm(ctx); ok || err != nil {
 			t.Errorf("the pool has an alarm: %t, %v", ok, err)
 		}
@@ -148,17 +148,17 @@ func TestSweepHandlesManyRows(t *testing.T) {
 		err := f.pool().Do(ctx, func(ctx context.Context, p *Pool) error {
 			for i := range n {
 				conn := "c" + string(rune('A'+i/26)) + string(rune('A'+i%26))
-				if _, err := p.Join(ctx, Join{Role: "a", Conn: conn}); err != nil {
+				if _, err := p.Join(ctx, JoinRequest{Role: "a", Conn: conn}); err != nil {
 					return err
 				}
 				if _, err := p.Post(ctx, NewTask{Role: "a"}); err != nil {
 					return err
 				}
-				c, err := p.Claim(ctx, Claim{Role: "a", Conn: conn})
+				c, err := p.Claim(ctx, ClaimRequest{Role: "a", Conn: conn})
 				if err != nil {
 					return err
 				}
-				if _, err := p.Start(ctx, Hold{c.Task.ID, conn, c.Task.Fence}); err != nil {
+				if _, err := p.Start(ctx, ClaimRef{c.Task.ID, conn, c.Task.Fence}); err != nil {
 					return err
 				}
 			}
@@ -185,7 +185,7 @@ func TestSweepHandlesManyRows(t *testing.T) {
 		}
 		f.join("a", "1")
 		for range n {
-			call(f, (*Pool).Fail, Fail{Hold: f.claim("a", "1", false)})
+			call(f, (*Pool).Fail, FailRequest{ClaimRef: f.claim("a", "1", false)})
 		}
 		f.sleep(2 * time.Hour)
 		if list := call(f, (*Pool).Tasks, ListQuery{Role: "a"}); len(list.Tasks) != 0 {

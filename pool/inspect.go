@@ -264,7 +264,7 @@ func (p *Pool) operateRole(ctx context.Context, r *dohost.AdminRequest) (done bo
 	case err != nil || !ok:
 		return false, err
 	case r.Action == dohost.ActionRetry && row.GivenUp:
-		return true, p.Declare(ctx, Declare{Role: row.Name, Managed: row.Managed})
+		return true, p.Declare(ctx, DeclareRequest{Role: row.Name, Managed: row.Managed})
 	case r.Action == dohost.ActionPost:
 		n, err := operatorTaskOf(r.Result)
 		if err == nil {

@@ -37,14 +37,14 @@ func (f *fixture) operate(ctx context.Context, want bool, a dohost.Action, kind,
 // TestOperatorsSeeAndChangeThePool has a role that is given up, and tasks in each state.
 func TestOperatorsSeeAndChangeThePool(t *testing.T) {
 	inPool(t, &Options{MaxRestarts: 1, Progress: -1}, func(ctx context.Context, f *fixture) {
-		call(f, declare, Declare{"m", true})
+		call(f, declare, DeclareRequest{"m", true})
 		f.post("m", "x")
 		f.take("m")
 		f.sleep(5 * time.Minute)
 		f.join("a", "1")
 		failed, done, running := f.post("a", "fails"), f.post("a", "is done"), f.post("a", "runs")
-		call(f, (*Pool).Fail, Fail{Hold: f.claim("a", "1", false), Error: "it broke"})
-		call(f, (*Pool).Handoff, Handoff{Hold: f.claim("a", "1", true)})
+		call(f, (*Pool).Fail, FailRequest{ClaimRef: f.claim("a", "1", false), Error: "it broke"})
+		call(f, (*Pool).Handoff, HandoffRequest{ClaimRef: f.claim("a", "1", true)})
 		f.claim("a", "1", true)
 		equal(t, "items", f.items(ctx), "pool-role a busy [post]", "pool-role m given-up [post retry]", "pool-worker a/1 reachable []",
 			"pool-task "+running+" running []", "pool-task "+failed+" failed [delete retry]", "pool-task 1 pending [delete]")
@@ -71,7 +71,7 @@ func TestOperatorsSeeAndChangeThePool(t *testing.T) {
 // TestOperatorPostsATask posts a task twice with one key, and tasks that are refused.
 func TestOperatorPostsATask(t *testing.T) {
 	inPool(t, &Options{MaxText: 10}, func(ctx context.Context, f *fixture) {
-		call(f, declare, Declare{"a", true})
+		call(f, declare, DeclareRequest{"a", true})
 		post := func(id, result string) string {
 			done, err := f.host.Operate(ctx, f.pool().ID(), &dohost.AdminRequest{
 				Action: dohost.ActionPost, Kind: roleItem, ID: id, Result: json.RawMessage(result),

@@ -40,18 +40,18 @@ func TestInspectionDescribesARole(t *testing.T) {
 				t.Errorf("got %+v\nwant %s %s", r, state, text)
 			}
 		}
-		call(f, declare, Declare{"m", true})
+		call(f, declare, DeclareRequest{"m", true})
 		is("offline", "managed, 0 of 2 restarts in succession")
 		f.post("m", "x")
 		const pending = "a task is pending since 2000-01-01T00:00:00Z, "
 		is("requested", "managed, "+pending+`1 of 2 restarts in succession, restart 1, requested at 2000-01-01T00:00:00Z, reason "a task was posted", not before 2000-01-01T00:00:00Z`)
 		f.take("m")
 		is("starting", `managed, starting until 2000-01-01T00:01:00Z, by the daemon "d", `+pending+`1 of 2 restarts in succession, restart 1, requested at 2000-01-01T00:00:00Z, reason "a task was posted"`)
-		call(f, exited, Exit{Role: "m", Number: 1, Reason: "exit status 1"})
+		call(f, exited, ProcessExit{Role: "m", Number: 1, Reason: "exit status 1"})
 		is("requested", "managed, "+pending+`2 of 2 restarts in succession, restart 2, requested at 2000-01-01T00:00:00Z, reason "a process of the role has ended: exit status 1", not before 2000-01-01T00:00:10Z`)
 		f.sleep(10 * time.Second)
 		f.take("m")
-		call(f, exited, Exit{Role: "m", Number: 2, Reason: "exit status 2"})
+		call(f, exited, ProcessExit{Role: "m", Number: 2, Reason: "exit status 2"})
 		is("given-up", "managed, "+pending+`2 of 2 restarts in succession, restart 2, requested at 2000-01-01T00:00:00Z, reason "a process of the role has ended: exit status 2"`)
 		f.join("m", "1")
 		is("reachable", "managed, reachable until 2000-01-01T00:01:10Z, "+pending+`2 of 2 restarts in succession, restart 2, requested at 2000-01-01T00:00:00Z, reason "a process of the role has ended: exit status 2"`)
@@ -71,10 +71,10 @@ func TestInspectionDescribesATask(t *testing.T) {
 		f.join("a", "1")
 		id := f.post("a", strings.Repeat("é", maxSeen))
 		old := f.claim("a", "1", true)
-		call(f, (*Pool).Fail, Fail{Hold: old, Error: "no\nluck", Retry: true})
+		call(f, (*Pool).Fail, FailRequest{ClaimRef: old, Error: "no\nluck", Retry: true})
 		before := f.task(id)
 		for range 2 { // a repeated handoff counts once
-			if _, err := dohost.Call(f.t.Context(), f.pool(), (*Pool).Handoff, Handoff{Hold: old, Result: json.RawMessage(`"late"`)}); err == nil {
+			if _, err := dohost.Call(f.t.Context(), f.pool(), (*Pool).Handoff, HandoffRequest{ClaimRef: old, Result: json.RawMessage(`"late"`)}); err == nil {
 				t.Fatal("the handoff of an old claim is accepted")
 			}
 		}
@@ -82,7 +82,7 @@ func TestInspectionDescribesATask(t *testing.T) {
 			t.Errorf("the late result has made %+v of %+v", after, before)
 		}
 		h := f.claim("a", "1", true)
-		call(f, (*Pool).Renew, Renew{Hold: h, Progress: "half"})
+		call(f, (*Pool).Renew, RenewRequest{ClaimRef: h, Progress: "half"})
 		list, _ := found(f.t, f.host, 9, dohost.DetailQuery{Kind: taskItem})
 		const want = `role a, posted 2000-01-01T00:00:00Z, running since 2000-01-01T00:00:00Z, 2 of 5 attempts, fence 2, worker "1", ` +
 			`lease until 2000-01-01T00:01:00Z, progress due by 2000-01-01T01:00:00Z, progress "half", 1 late results`
@@ -117,7 +117,7 @@ func TestInspectionReadsAPage(t *testing.T) {
 			err := Pools.Get(h, "p").Do(t.Context(), func(ctx context.Context, p *Pool) error {
 				role := fmt.Sprint("r", i%2)
 				for j := range 145 {
-					if _, err := p.Join(ctx, Join{Role: role, Conn: fmt.Sprint("idle", i, "-", j)}); err != nil {
+					if _, err := p.Join(ctx, JoinRequest{Role: role, Conn: fmt.Sprint("idle", i, "-", j)}); err != nil {
 						return err
 					}
 				}
@@ -172,7 +172,7 @@ func TestInspectionReadsAPage(t *testing.T) {
 func finish(ctx context.Context, p *Pool, role string, n int) error {
 	list, err := p.Tasks(ctx, ListQuery{Role: role, Status: StatusRunning, Limit: n})
 	for _, t := range list.Tasks {
-		if _, err := p.Handoff(ctx, Handoff{Hold: Hold{t.ID, t.Conn, t.Fence}}); err != nil {
+		if _, err := p.Handoff(ctx, HandoffRequest{ClaimRef: ClaimRef{t.ID, t.Conn, t.Fence}}); err != nil {
 			return err
 		}
 	}
@@ -185,7 +185,7 @@ func TestInspectionListsTheDoneTasksLast(t *testing.T) {
 		f.join("a", "1")
 		for range 3 {
 			f.post("a", "x")
-			call(f, (*Pool).Handoff, Handoff{Hold: f.claim("a", "1", true)})
+			call(f, (*Pool).Handoff, HandoffRequest{ClaimRef: f.claim("a", "1", true)})
 		}
 		f.post("a", "x")
 		for state, want := range map[string][]string{"": {"4"}, "done": {"3", "2", "1"}, "running": nil} {

@@ -22,7 +22,7 @@ func TestListsOfLongTextsHaveFewTasks(t *testing.T) {
 				}
 				id := call(f, (*Pool).Post, task).ID
 				if role == "long" {
-					call(f, (*Pool).Cancel, Cancel{Task: id, Reason: strings.Repeat("\x01", maxError)})
+					call(f, (*Pool).Cancel, CancelRequest{Task: id, Reason: strings.Repeat("\x01", maxError)})
 				}
 			}
 		}
@@ -51,7 +51,7 @@ func TestListsOfLongTextsHaveFewTasks(t *testing.T) {
 // TestReasonsOfRestartsAreShort has a process that ends with a long reason, before the last restart and after it.
 func TestReasonsOfRestartsAreShort(t *testing.T) {
 	inPool(t, &Options{MaxRestarts: 2}, func(ctx context.Context, f *fixture) {
-		call(f, declare, Declare{"a", true})
+		call(f, declare, DeclareRequest{"a", true})
 		f.post("a", "x")
 		long := strings.Repeat("ü", maxError/2)
 		check := func(item, reason string) {
@@ -60,10 +60,10 @@ func TestReasonsOfRestartsAreShort(t *testing.T) {
 				t.Errorf("%s has the reason %q of %d bytes", item, reason, len(reason))
 			}
 		}
-		call(f, exited, Exit{Role: "a", Number: f.take("a"), Reason: long})
+		call(f, exited, ProcessExit{Role: "a", Number: f.take("a"), Reason: long})
 		check("the restart", f.role("a").Requested.Reason)
 		f.sleep(maxDelay)
-		call(f, exited, Exit{Role: "a", Number: f.take("a"), Reason: long})
+		call(f, exited, ProcessExit{Role: "a", Number: f.take("a"), Reason: long})
 		for d, err := range f.host.FindDetails(ctx, f.pool().ID(), &dohost.DetailQuery{Kind: roleItem}) {
 			if err != nil {
 				t.Fatal(err)

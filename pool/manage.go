@@ -108,13 +108,13 @@ type manager struct {
 // declare declares the role.
 func (m *manager) declare(ctx context.Context) error {
 	var none struct{}
-	return m.client.repeat(ctx, requestTimeout, "declare", Declare{Role: m.options.Role, Managed: true}, &none)
+	return m.client.repeat(ctx, requestTimeout, "declare", DeclareRequest{Role: m.options.Role, Managed: true}, &none)
 }
 
 // poll waits for restarts, and reports whether it has begun one. end ends the daemon.
 func (m *manager) poll(ctx context.Context, end context.CancelCauseFunc) (started bool, err error) {
-	var polled Polled
-	in := Poll{Daemon: m.options.Name, Role: m.options.Role, WaitMS: m.wait.Milliseconds()}
+	var polled PollResponse
+	in := PollRequest{Daemon: m.options.Name, Role: m.options.Role, WaitMS: m.wait.Milliseconds()}
 	switch err := m.client.repeat(ctx, m.wait+requestTimeout, "commands", in, &polled); {
 	case errors.Is(err, ErrFull): // too many daemons wait, but a process may be active
 		return false, nil
@@ -127,8 +127,8 @@ func (m *manager) poll(ctx context.Context, end context.CancelCauseFunc) (starte
 		if c.Role != m.options.Role {
 			continue // no pool has that answer
 		}
-		var taken Taken
-		err := m.client.repeat(ctx, requestTimeout, "take", Take{Daemon: m.options.Name, Role: c.Role, Number: c.Number}, &taken)
+		var taken TakeResponse
+		err := m.client.repeat(ctx, requestTimeout, "take", TakeRequest{Daemon: m.options.Name, Role: c.Role, Number: c.Number}, &taken)
 		if errors.Is(err, ErrNotFound) {
 			continue // the role is not offline any more, or another daemon has taken it
 		}
@@ -168,7 +168,7 @@ func (m *manager) start(ctx context.Context, p Process, end context.CancelCauseF
 
 // exited reports the end of a process until ctx ends, and then for a while longer.
 func (m *manager) exited(ctx context.Context, p Process, reason string) error {
-	in := Exit{Role: p.Role, Number: p.Number, Conn: p.Conn, Reason: shorten(reason, maxError)}
+	in := ProcessExit{Role: p.Role, Number: p.Number, Conn: p.Conn, Reason: shorten(reason, maxError)}
 	err := m.client.untilEnd(ctx, "exited", in, new(struct{}))
 	if errors.Is(err, ErrNotFound) { // the pool has been reset
 		return nil

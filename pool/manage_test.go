@@ -208,7 +208,7 @@ func TestManageOfTwoDaemonsStartsOnce(t *testing.T) {
 		}
 	})
 	withServer(t, nil, func(ctx context.Context, s *poolServer) {
-		call(s.fixture, declare, Declare{"a", true})
+		call(s.fixture, declare, DeclareRequest{"a", true})
 		s.post("a", "x")
 		s.take("a") // a daemon that is killed then
 		ps := &processes{ends: make(chan error), join: func(p Process) { s.join(p.Role, p.Conn) }}
@@ -282,7 +282,7 @@ func TestManageDoesNotPollHot(t *testing.T) {
 			t.Errorf("%d requests in a minute", n)
 		}
 		for i := range maxPolls {
-			go call(s.fixture, (*Pool).Commands, Poll{Daemon: fmt.Sprint(i), WaitMS: maxWait.Milliseconds()})
+			go call(s.fixture, (*Pool).Commands, PollRequest{Daemon: fmt.Sprint(i), WaitMS: maxWait.Milliseconds()})
 		}
 		s.empty.Store(false)
 		s.sleep(5 * time.Second)
@@ -302,10 +302,13 @@ func TestManageDeclaresItsRoleAgain(t *testing.T) {
 		"no data, a worker": func(ctx context.Context, s *poolServer) error {
 			err := s.destroy(ctx)
 			s.join("a", "attached")
-			call(s.fixture, leave, Leave{"a", "attached"})
+			call(s.fixture, leave, LeaveRequest{"a", "attached"})
 			return err
 		},
-		"another declaration": func(_ context.Context, s *poolServer) error { call(s.fixture, declare, Declare{Role: "a"}); return nil },
+		"another declaration": func(_ context.Context, s *poolServer) error {
+			call(s.fixture, declare, DeclareRequest{Role: "a"})
+			return nil
+		},
 	} {
 		withDaemon(t, nil, func(ctx context.Context, s *poolServer, ps *processes) {
 			s.sleep(10 * time.Second)

@@ -74,7 +74,7 @@ type poolModel struct {
 	workers map[string]*modelWorker // by connection, which is unique in the test
 	tasks   map[string]*modelTask
 	roles   map[string]*modelRole
-	holds   []Hold // all claims ever
+	holds   []ClaimRef // all claims ever
 	before  snapshot
 	event   string
 	seq     int
@@ -161,21 +161,21 @@ func (m *poolModel) beat(conn string) { m.workers[conn].until = at(m.now().Add(m
 
 func (m *poolModel) beatOne(t *rapid.T) {
 	role, conn := m.conn(t)
-	if _, ok := do(m, t, m.wantWorker(conn), (*Pool).Beat, Beat{role, conn}); ok {
+	if _, ok := do(m, t, m.wantWorker(conn), (*Pool).Heartbeat, HeartbeatRequest{role, conn}); ok {
 		m.beat(conn)
 	}
 }
 
 func (m *poolModel) beatAll(t *rapid.T) {
 	for _, conn := range slices.Sorted(maps.Keys(m.workers)) {
-		do(m, t, nil, (*Pool).Beat, Beat{conn[:1], conn})
+		do(m, t, nil, (*Pool).Heartbeat, HeartbeatRequest{conn[:1], conn})
 		m.beat(conn)
 	}
 }
 
 func (m *poolModel) join(t *rapid.T) {
 	role, conn := m.conn(t)
-	do(m, t, nil, (*Pool).Join, Join{Role: role, Conn: conn})
+	do(m, t, nil, (*Pool).Join, JoinRequest{Role: role, Conn: conn})
 	if m.workers[conn] == nil {
 		m.workers[conn] = &modelWorker{role: role, joined: m.now()}
 	}
@@ -188,7 +188,7 @@ func (m *poolModel) join(t *rapid.T) {
 
 func (m *poolModel) leave(t *rapid.T) {
 	role, conn := m.conn(t)
-	if _, ok := do(m, t, m.wantWorker(conn), leave, Leave{role, conn}); ok {
+	if _, ok := do(m, t, m.wantWorker(conn), leave, LeaveRequest{role, conn}); ok {
 		m.removed(conn, m.now())
 	}
 }
@@ -238,7 +238,7 @@ func (m *poolModel) oldest(role, conn string) (best *modelTask) {
 
 func (m *poolModel) claimTask(t *rapid.T) {
 	role, conn := m.conn(t)
-	c, ok := do(m, t, m.wantWorker(conn), (*Pool).Claim, Claim{Role: role, Conn: conn})
+	c, ok := do(m, t, m.wantWorker(conn), (*Pool).Claim, ClaimRequest{Role: role, Conn: conn})
 	if !ok {
 		return
 	}
@@ -255,11 +255,11 @@ func (m *poolModel) claimTask(t *rapid.T) {
 	want.Fence++
 	want.Attempts++
 	want.lease, want.progressBy = at(m.now().Add(m.o.Acknowledged)), at(m.now().Add(m.o.Progress))
-	m.holds = append(m.holds, Hold{want.ID, conn, want.Fence})
+	m.holds = append(m.holds, ClaimRef{want.ID, conn, want.Fence})
 }
 
 // hold draws a claim, the latest ones more often, and returns its task; nil if it is not the current one.
-func (m *poolModel) hold(t *rapid.T) (h Hold, task *modelTask, want error) {
+func (m *poolModel) hold(t *rapid.T) (h ClaimRef, task *modelTask, want error) {
 	if len(m.holds) == 0 {
 		t.Skip("no claims")
 	}
@@ -291,7 +291,7 @@ func (m *poolModel) renew(t *rapid.T) {
 	if want == nil && task.Status != StatusRunning {
 		want = ErrTransition
 	}
-	r := Renew{Hold: h, Progress: rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "progress")}
+	r := RenewRequest{ClaimRef: h, Progress: rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "progress")}
 	if _, ok := do(m, t, want, (*Pool).Renew, r); ok {
 		if r.Progress != "" && r.Progress != task.Progress {
 			task.Progress, task.progressBy = r.Progress, at(m.now().Add(m.o.Progress))
@@ -308,7 +308,7 @@ func (m *poolModel) handoff(t *rapid.T) {
 	} else if want == nil && task.Status != StatusRunning {
 		want = ErrTransition
 	}
-	_, ok := do(m, t, want, (*Pool).Handoff, Handoff{h, json.RawMessage(fmt.Sprint(h.Fence))})
+	_, ok := do(m, t, want, (*Pool).Handoff, HandoffRequest{h, json.RawMessage(fmt.Sprint(h.Fence))})
 	if ok && !repeated {
 		task.Status = StatusDone
 		if r := m.roles[task.Role]; r != nil {
@@ -344,7 +344,7 @@ func (m *poolModel) cancel(t *rapid.T) {
 	if task == nil {
 		want = ErrNotFound
 	}
-	if _, ok := do(m, t, want, (*Pool).Cancel, Cancel{Task: id}); !ok || task.Status.ended() {
+	if _, ok := do(m, t, want, (*Pool).Cancel, CancelRequest{Task: id}); !ok || task.Status.ended() {
 		return
 	}
 	task.Uncertain = task.Uncertain || task.Status == StatusRunning
@@ -353,7 +353,7 @@ func (m *poolModel) cancel(t *rapid.T) {
 
 func (m *poolModel) fail(t *rapid.T) {
 	h, task, want := m.hold(t)
-	f := Fail{Hold: h, Retry: rapid.Bool().Draw(t, "retry")}
+	f := FailRequest{ClaimRef: h, Retry: rapid.Bool().Draw(t, "retry")}
 	if _, ok := do(m, t, want, (*Pool).Fail, f); ok {
 		if f.Retry {
 			m.pending(task, at(m.now()))
@@ -372,8 +372,8 @@ func (m *poolModel) release(t *rapid.T) {
 }
 
 func (m *poolModel) takeCommand(t *rapid.T) {
-	for _, c := range call(m.fixture, (*Pool).Commands, Poll{Daemon: "d"}).Commands {
-		take := Take{"d", c.Role, c.Number}
+	for _, c := range call(m.fixture, (*Pool).Commands, PollRequest{Daemon: "d"}).Commands {
+		take := TakeRequest{"d", c.Role, c.Number}
 		var want error
 		switch {
 		case m.mayBeReachable(c.Role, m.now()):
@@ -391,7 +391,7 @@ func (m *poolModel) takeCommand(t *rapid.T) {
 			if again := call(m.fixture, (*Pool).Take, take); !again.Deadline.Equal(taken.Deadline) {
 				t.Fatalf("%v, and again %v", taken, again)
 			}
-			if _, err := dohost.Call(m.t.Context(), m.pool(), (*Pool).Take, Take{"other", c.Role, c.Number}); !errors.Is(err, ErrNotFound) {
+			if _, err := dohost.Call(m.t.Context(), m.pool(), (*Pool).Take, TakeRequest{"other", c.Role, c.Number}); !errors.Is(err, ErrNotFound) {
 				t.Fatalf("a second daemon: %v", err)
 			}
 		}
@@ -414,7 +414,7 @@ func (m *poolModel) exit(t *rapid.T) {
 	if r == nil {
 		t.Skip("no role")
 	}
-	e := Exit{Role: role, Conn: rapid.SampledFrom([]string{conn, ""}).Draw(t, "of"), Number: rapid.SampledFrom([]uint64{0, r.number}).Draw(t, "number")}
+	e := ProcessExit{Role: role, Conn: rapid.SampledFrom([]string{conn, ""}).Draw(t, "of"), Number: rapid.SampledFrom([]uint64{0, r.number}).Draw(t, "number")}
 	do(m, t, nil, exited, e)
 	if e.Number != 0 {
 		r.starting = span{}
@@ -431,7 +431,7 @@ func (m *poolModel) exit(t *rapid.T) {
 
 func (m *poolModel) declare(t *rapid.T) {
 	role := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "role")
-	d := Declare{role, role == "a" || rapid.Bool().Draw(t, "managed")}
+	d := DeclareRequest{role, role == "a" || rapid.Bool().Draw(t, "managed")}
 	do(m, t, nil, dohost.NoResult((*Pool).Declare), d)
 	if m.roles[role] == nil {
 		m.roles[role] = &modelRole{}
@@ -529,7 +529,7 @@ func TestPoolModel(t *testing.T) {
 	}
 	for _, unit := range []time.Duration{time.Second, 100 * time.Millisecond} {
 		options := &Options{
-			Beat: 30 * unit, TTL: 60 * unit, Sweep: 120 * unit, Pending: 300 * unit, Acknowledged: 120 * unit, Lease: 60 * unit, Starting: 90 * unit,
+			Heartbeat: 30 * unit, TTL: 60 * unit, Sweep: 120 * unit, Pending: 300 * unit, Acknowledged: 120 * unit, Lease: 60 * unit, Starting: 90 * unit,
 			Progress: 400 * unit, Stable: 300 * unit, RestartDelay: 10 * unit, Keep: 4 * 3600 * unit, MaxAttempts: 3, MaxRestarts: 3,
 		}
 		o, err := options.resolved()

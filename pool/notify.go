@@ -16,14 +16,14 @@ import (
 // notify, since the items of a queue wait for one another. A repetition that the agent has not run yet is the same schedule. The agent runs its
 // callback at least once, and may be on another host. The pool keeps the task until the schedule is stored, or until it gives up.
 
-// Notify names a callback of an agent that runs when a task has ended: see [NewTask].
-type Notify struct {
+// Notification names a callback of an agent that runs when a task has ended: see [NewTask].
+type Notification struct {
 	To       dohost.ID
-	Callback agent.Callback[Ended]
+	Callback agent.Callback[TaskEnd]
 }
 
-// Ended is the end of a task.
-type Ended struct {
+// TaskEnd is the end of a task.
+type TaskEnd struct {
 	Pool   string          `json:"pool"` // its name
 	Task   string          `json:"task"`
 	Role   string          `json:"role"`
@@ -80,8 +80,8 @@ var errNoAgent = errors.New("pool: the object to notify is not an agent")
 
 // sentEnd is a notification: a callback, and its argument. The agent may be on another host.
 type sentEnd struct {
-	Callback agent.Callback[Ended] `json:"callback"`
-	Ended    Ended                 `json:"ended"`
+	Callback agent.Callback[TaskEnd] `json:"callback"`
+	Ended    TaskEnd                 `json:"ended"`
 }
 
 // tookEnd is the result of a notification.
@@ -101,7 +101,7 @@ var endProcedure = dohost.NewProcedure("pool.end", func(ctx context.Context, obj
 
 // scheduleEnd schedules the callback of the agent to notify.
 func (p *Pool) scheduleEnd(ctx context.Context, t *taskRow) error {
-	end := Ended{Pool: p.Name(), Task: t.ID, Role: t.Role, Key: t.Key}
+	end := TaskEnd{Pool: p.Name(), Task: t.ID, Role: t.Role, Key: t.Key}
 	if t.Status == StatusDone {
 		c, _, err := get(ctx, p, &contents, t.ID)
 		if err != nil {

@@ -21,19 +21,19 @@ import (
 type boss struct{ *agent.Agent[struct{}] }
 
 const (
-	bosses dohost.Namespace[boss] = "boss"
-	ended  agent.Callback[Ended]  = "ended"
-	other  agent.Callback[string] = "other"
-	absent agent.Callback[Ended]  = "absent"
-	wrong  agent.Callback[Ended]  = "other"
+	bosses dohost.Namespace[boss]  = "boss"
+	ended  agent.Callback[TaskEnd] = "ended"
+	other  agent.Callback[string]  = "other"
+	absent agent.Callback[TaskEnd] = "absent"
+	wrong  agent.Callback[TaskEnd] = "other"
 )
 
-var ends = dohost.Collection[Ended]{Name: "ends", Key: func(e Ended) string { return fmt.Sprint(e.Task, e.Error) }}
+var ends = dohost.Collection[TaskEnd]{Name: "ends", Key: func(e TaskEnd) string { return fmt.Sprint(e.Task, e.Error) }}
 
 func bossClass() dohost.Class {
 	return agent.Bind(bosses, func(_ context.Context, a *agent.Agent[struct{}]) (*boss, error) { return &boss{a}, nil }, nil,
 		agent.OnSchedule(other, func(*boss, context.Context, string) error { return nil }),
-		agent.OnSchedule(ended, func(b *boss, ctx context.Context, e Ended) error {
+		agent.OnSchedule(ended, func(b *boss, ctx context.Context, e TaskEnd) error {
 			return ends.Put(ctx, b.Storage(), e)
 		}))
 }
@@ -57,8 +57,8 @@ func inPoolWithBoss(t *testing.T, o *Options, fn func(ctx context.Context, f *fi
 }
 
 // postFor posts a task whose end a callback of the boss is notified of.
-func postFor(f *fixture, n NewTask, cb agent.Callback[Ended]) string {
-	n.CreateRole, n.Notify = true, &Notify{bosses.Get(f.host, "b").ID(), cb}
+func postFor(f *fixture, n NewTask, cb agent.Callback[TaskEnd]) string {
+	n.CreateRole, n.Notify = true, &Notification{bosses.Get(f.host, "b").ID(), cb}
 	return call(f, (*Pool).Post, n).ID
 }
 
@@ -84,9 +84,9 @@ func TestNotify(t *testing.T) {
 	inPoolWithBoss(t, &Options{MaxTasks: 4}, func(ctx context.Context, f *fixture) {
 		done := postFor(f, NewTask{Role: "new", Key: "k"}, ended)
 		f.join("new", "1")
-		call(f, (*Pool).Handoff, Handoff{f.claim("new", "1", true), json.RawMessage(`{"a":1}`)})
+		call(f, (*Pool).Handoff, HandoffRequest{f.claim("new", "1", true), json.RawMessage(`{"a":1}`)})
 		failed := postFor(f, NewTask{Role: "new"}, ended)
-		call(f, (*Pool).Fail, Fail{Hold: f.claim("new", "1", true)})
+		call(f, (*Pool).Fail, FailRequest{ClaimRef: f.claim("new", "1", true)})
 		once := postFor(f, NewTask{Role: "new", Once: true}, ended)
 		call(f, (*Pool).Release, f.claim("new", "1", true))
 		equal(t, "ends", f.ends(), `p/1 new k {"a":1} false`, "p/2 new  "+noReason+" false", "p/3 new  its worker has released it true")
@@ -97,7 +97,7 @@ func TestNotify(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		call(f, (*Pool).Handoff, Handoff{Hold: f.claim("new", "1", true)})
+		call(f, (*Pool).Handoff, HandoffRequest{ClaimRef: f.claim("new", "1", true)})
 		if all := f.ends(); len(all) != 4 || !slices.Contains(all, "p/2 new  null false") {
 			t.Errorf("after the retry: %q", all)
 		}
@@ -111,9 +111,9 @@ func TestNotify(t *testing.T) {
 func TestNotifyGivesUp(t *testing.T) {
 	inPoolWithBoss(t, &Options{Keep: 20 * time.Minute}, func(ctx context.Context, f *fixture) {
 		f.join("a", "1")
-		post := func(to dohost.ID, cb agent.Callback[Ended]) {
-			call(f, (*Pool).Post, NewTask{Role: "a", Notify: &Notify{to, cb}})
-			call(f, (*Pool).Handoff, Handoff{Hold: f.claim("a", "1", true)})
+		post := func(to dohost.ID, cb agent.Callback[TaskEnd]) {
+			call(f, (*Pool).Post, NewTask{Role: "a", Notify: &Notification{to, cb}})
+			call(f, (*Pool).Handoff, HandoffRequest{ClaimRef: f.claim("a", "1", true)})
 		}
 		post(f.pool().ID(), ended)
 		post(dohost.ID{Class: "object", Name: "x"}, ended)
@@ -143,14 +143,14 @@ func TestNotifyIsAddedToATask(t *testing.T) {
 			n := NewTask{Role: "a", Key: fmt.Sprint(end)}
 			call(f, (*Pool).Post, n)
 			if end {
-				call(f, (*Pool).Handoff, Handoff{Hold: f.claim("a", "1", true)})
+				call(f, (*Pool).Handoff, HandoffRequest{ClaimRef: f.claim("a", "1", true)})
 			}
 			postFor(f, n, ended)
 			if !end {
-				call(f, (*Pool).Handoff, Handoff{Hold: f.claim("a", "1", true)})
+				call(f, (*Pool).Handoff, HandoffRequest{ClaimRef: f.claim("a", "1", true)})
 			}
 			f.sleep(time.Second) // the notification is another event
-			n.Notify = &Notify{dohost.ID{Class: "boss", Name: "c"}, ended}
+			n.Notify = &Notification{dohost.ID{Class: "boss", Name: "c"}, ended}
 			refused(f, ErrKeyUsed, (*Pool).Post, n)
 		}
 		equal(t, "ends", f.ends(), "p/1 a false null false", "p/2 a true null false")
@@ -176,11 +176,11 @@ func TestOperatorsAndNotify(t *testing.T) {
 		equal(t, "ends", f.ends(), "p/1 a  an operator has deleted it false")
 		f.join("a", "1")
 		once := postFor(f, NewTask{Role: "a", Once: true}, ended)
-		call(f, (*Pool).Fail, Fail{Hold: f.claim("a", "1", true), Uncertain: true})
+		call(f, (*Pool).Fail, FailRequest{ClaimRef: f.claim("a", "1", true), Uncertain: true})
 		early := postFor(f, NewTask{Role: "a", Once: true}, ended)
-		call(f, (*Pool).Fail, Fail{Hold: f.claim("a", "1", false)})
+		call(f, (*Pool).Fail, FailRequest{ClaimRef: f.claim("a", "1", false)})
 		cancelled := postFor(f, NewTask{Role: "a"}, ended)
-		call(f, (*Pool).Cancel, Cancel{Task: cancelled})
+		call(f, (*Pool).Cancel, CancelRequest{Task: cancelled})
 		if act(dohost.ActionRetry, once) || !act(dohost.ActionRetry, early) || act(dohost.ActionRetry, cancelled) {
 			t.Error("retries of a task that was started once, of one that was not, and of a cancelled one")
 		}
@@ -211,7 +211,7 @@ func TestDeadline(t *testing.T) {
 		}
 		for range 10 {
 			f.sleep(20 * time.Second)
-			_, _ = dohost.Call(ctx, f.pool(), (*Pool).Renew, Renew{Hold: h})
+			_, _ = dohost.Call(ctx, f.pool(), (*Pool).Renew, RenewRequest{ClaimRef: h})
 		}
 		f.is(held, "failed 1")
 		if task := f.task(held); task.Reason != "it was not done by its deadline" || !task.Uncertain {
@@ -232,7 +232,7 @@ func TestClaimEndsFewOverdueTasksInATurn(t *testing.T) {
 		want := call(f, (*Pool).Post, NewTask{Role: "a"}).ID
 		f.sleep(2 * time.Second)
 		err := f.pool().Do(ctx, func(ctx context.Context, p *Pool) error {
-			c, _, more, err := p.claim(ctx, Claim{Role: "a", Conn: "1"})
+			c, _, more, err := p.claim(ctx, ClaimRequest{Role: "a", Conn: "1"})
 			if n, failed := tasks.Count(ctx, p.Storage(), &dohost.Query[taskRow]{Index: "ended"}); c != nil || !more || n != sweepBatch || failed != nil {
 				t.Errorf("a turn ends %d tasks, and claims %v, more: %v, %v", n, c, more, failed)
 			}
@@ -241,7 +241,7 @@ func TestClaimEndsFewOverdueTasksInATurn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c := call(f, (*Pool).Claim, Claim{Role: "a", Conn: "1"}); c.Task == nil || c.Task.ID != want {
+		if c := call(f, (*Pool).Claim, ClaimRequest{Role: "a", Conn: "1"}); c.Task == nil || c.Task.ID != want {
 			t.Errorf("claimed %+v, want the task %s", c.Task, want)
 		}
 	})
@@ -273,7 +273,7 @@ func TestNotifyRepeats(t *testing.T) {
 			return nil
 		}
 		c := agent.Bind(bosses, func(_ context.Context, a *agent.Agent[struct{}]) (*boss, error) { return &boss{a}, open(a) }, nil,
-			agent.OnSchedule(ended, func(b *boss, ctx context.Context, e Ended) error { return ends.Put(ctx, b.Storage(), e) }))
+			agent.OnSchedule(ended, func(b *boss, ctx context.Context, e TaskEnd) error { return ends.Put(ctx, b.Storage(), e) }))
 		f.others = []dohost.Class{c}
 		f.open()
 		for _, keep := range []bool{false, true} {
@@ -281,7 +281,7 @@ func TestNotifyRepeats(t *testing.T) {
 			f.host.Evict(bosses.Get(f.host, "b").ID(), dohost.EndFence)
 			postFor(f, NewTask{Role: "a"}, ended)
 			f.join("a", "1")
-			call(f, (*Pool).Handoff, Handoff{Hold: f.claim("a", "1", true)})
+			call(f, (*Pool).Handoff, HandoffRequest{ClaimRef: f.claim("a", "1", true)})
 			f.sleep(30 * time.Minute)
 			if n := f.unnotified(); n != 1 {
 				t.Errorf("%d tasks wait", n)
@@ -313,8 +313,8 @@ func TestPostOfClientsHasNoNotify(t *testing.T) {
 		f.join("a", "1")
 		_, _ = f.host.Invoke(ctx, f.pool().ID(), "post", []byte(body))
 		call(f, (*Pool).Post, NewTask{Role: "a"})
-		if c := call(f, (*Pool).Claim, Claim{Role: "a", Conn: "1"}); c.Task != nil {
-			call(f, (*Pool).Cancel, Cancel{Task: c.Task.ID})
+		if c := call(f, (*Pool).Claim, ClaimRequest{Role: "a", Conn: "1"}); c.Task != nil {
+			call(f, (*Pool).Cancel, CancelRequest{Task: c.Task.ID})
 		}
 		equal(t, "ends", f.ends())
 	})
@@ -324,32 +324,32 @@ func TestCancel(t *testing.T) {
 	inPool(t, nil, func(ctx context.Context, f *fixture) {
 		f.join("a", "1")
 		pending, claimed, running := f.post("a", "x"), "", ""
-		if c := call(f, (*Pool).Cancel, Cancel{Task: pending, Reason: "no need"}); c.Status != StatusFailed || c.Reason != "no need" || c.Uncertain {
+		if c := call(f, (*Pool).Cancel, CancelRequest{Task: pending, Reason: "no need"}); c.Status != StatusFailed || c.Reason != "no need" || c.Uncertain {
 			t.Errorf("%+v", c)
 		}
 		call(f, (*Pool).Post, NewTask{Role: "a", Key: "k"})
 		h := f.claim("a", "1", false)
-		if claimed = h.Task; call(f, (*Pool).Cancel, Cancel{Key: "k"}).Uncertain {
+		if claimed = h.Task; call(f, (*Pool).Cancel, CancelRequest{Key: "k"}).Uncertain {
 			t.Errorf("a task that was not started: %+v", f.task(claimed))
 		}
 		refused(f, ErrClaimLost, (*Pool).Start, h)
 		f.post("a", "x")
 		h = f.claim("a", "1", true)
-		if running = h.Task; !call(f, (*Pool).Cancel, Cancel{Task: running}).Uncertain || f.task(running).Reason != "cancelled" {
+		if running = h.Task; !call(f, (*Pool).Cancel, CancelRequest{Task: running}).Uncertain || f.task(running).Reason != "cancelled" {
 			t.Errorf("%+v", f.task(running))
 		}
-		refused(f, ErrClaimLost, (*Pool).Renew, Renew{Hold: h})
+		refused(f, ErrClaimLost, (*Pool).Renew, RenewRequest{ClaimRef: h})
 		before := f.dump()
-		call(f, (*Pool).Cancel, Cancel{Task: running, Reason: "again"})
+		call(f, (*Pool).Cancel, CancelRequest{Task: running, Reason: "again"})
 		if f.dump() != before {
 			t.Error("a task that has ended was cancelled")
 		}
-		refused(f, ErrNotFound, (*Pool).Cancel, Cancel{Task: "9"})
-		refused(f, ErrNotFound, (*Pool).Cancel, Cancel{Key: "none"})
-		refused(f, ErrInvalid, (*Pool).Cancel, Cancel{})
-		refused(f, ErrInvalid, (*Pool).Cancel, Cancel{Task: "1", Key: "k"})
-		refused(f, ErrInvalid, (*Pool).Cancel, Cancel{Task: "1", Reason: strings.Repeat("x", maxError+1)})
-		if _, err := dohost.Call(ctx, f.pool(), (*Pool).Handoff, Handoff{Hold: h}); !errors.Is(err, ErrClaimLost) || len(f.task(running).Late) != 1 {
+		refused(f, ErrNotFound, (*Pool).Cancel, CancelRequest{Task: "9"})
+		refused(f, ErrNotFound, (*Pool).Cancel, CancelRequest{Key: "none"})
+		refused(f, ErrInvalid, (*Pool).Cancel, CancelRequest{})
+		refused(f, ErrInvalid, (*Pool).Cancel, CancelRequest{Task: "1", Key: "k"})
+		refused(f, ErrInvalid, (*Pool).Cancel, CancelRequest{Task: "1", Reason: strings.Repeat("x", maxError+1)})
+		if _, err := dohost.Call(ctx, f.pool(), (*Pool).Handoff, HandoffRequest{ClaimRef: h}); !errors.Is(err, ErrClaimLost) || len(f.task(running).Late) != 1 {
 			t.Errorf("%v, %+v", err, f.task(running))
 		}
 	})
@@ -363,7 +363,7 @@ func TestNotifyAtEveryPoint(t *testing.T) {
 		Classes:  []dohost.Class{Class(nil), bossClass()}, Reset: l.reset, Places: pointtest.Places(), SettleTime: 3 * time.Minute,
 		Run: func(ctx context.Context, h *dohosttest.Host) (err error) {
 			for i := range 2 {
-				n := NewTask{Role: "a", Key: fmt.Sprint(i), CreateRole: true, Notify: &Notify{dohost.ID{Class: "boss", Name: "b"}, ended}}
+				n := NewTask{Role: "a", Key: fmt.Sprint(i), CreateRole: true, Notify: &Notification{dohost.ID{Class: "boss", Name: "b"}, ended}}
 				_, err2 := retryCall(ctx, h, (*Pool).Post, n)
 				err = errors.Join(err, err2)
 			}

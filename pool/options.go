@@ -12,9 +12,9 @@ import (
 // Options tunes the pools of a class. A nil *Options, and the zero Options, mean the defaults. A duration is at least 1 ms and at most 30
 // days. A value out of range is an error of [dohost.Open], and so is a negative value unless the field documents it.
 type Options struct {
-	// Beat is the time between two heartbeats of a worker. Zero means 30 s.
-	Beat time.Duration
-	// TTL is the time that a worker counts as reachable after a heartbeat. It is more than Beat. Zero means twice Beat.
+	// Heartbeat is the time between two heartbeats of a worker. Zero means 30 s.
+	Heartbeat time.Duration
+	// TTL is the time that a worker counts as reachable after a heartbeat. It is more than Heartbeat. Zero means twice Heartbeat.
 	TTL time.Duration
 	// Sweep is the time between two sweeps, which remove lapsed rows. Zero means 2 min.
 	Sweep time.Duration
@@ -108,8 +108,8 @@ func (o *Options) resolved() (r Options, err error) {
 			*n = zero
 		}
 	}
-	duration("Beat", &r.Beat, 30*time.Second)
-	duration("TTL", &r.TTL, 2*r.Beat)
+	duration("Heartbeat", &r.Heartbeat, 30*time.Second)
+	duration("TTL", &r.TTL, 2*r.Heartbeat)
 	duration("Sweep", &r.Sweep, 2*time.Minute)
 	duration("Pending", &r.Pending, 5*time.Minute)
 	duration("Acknowledged", &r.Acknowledged, 2*time.Minute)
@@ -127,8 +127,8 @@ func (o *Options) resolved() (r Options, err error) {
 	count("MaxTasks", &r.MaxTasks, 10_000, 1_000_000)
 	count("MaxText", &r.MaxText, 64<<10, mostText)
 	count("MaxResult", &r.MaxResult, mostResult, mostResult)
-	if len(errs) == 0 && r.TTL <= r.Beat {
-		wrong("TTL is %v and Beat %v: want a TTL that is more than Beat", r.TTL, r.Beat)
+	if len(errs) == 0 && r.TTL <= r.Heartbeat {
+		wrong("TTL is %v and Heartbeat %v: want a TTL that is more than Heartbeat", r.TTL, r.Heartbeat)
 	}
 	return r, errors.Join(errs...)
 }

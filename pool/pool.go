@@ -43,7 +43,7 @@ func classWith(o *Options, clock func() time.Time) dohost.Class {
 		agent.OnSchedule(sweeping, func(p *Pool, ctx context.Context, _ struct{}) error { return p.sweep(ctx) }),
 		agent.OnRows(&tasks, "notify", (*Pool).notify, notifyOptions),
 		agent.Callable("join", (*Pool).Join),
-		agent.Callable("beat", (*Pool).Beat),
+		agent.Callable("beat", (*Pool).Heartbeat),
 		agent.Callable("leave", dohost.NoResult((*Pool).Leave)),
 		agent.Callable("post", (*Pool).Post),
 		agent.Callable("claim", (*Pool).Claim),

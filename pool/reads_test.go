@@ -19,17 +19,17 @@ import (
 func fill(ctx context.Context, p *Pool, role string, first, n, pending int) error {
 	for i := range n {
 		conn := fmt.Sprint(role, first+i)
-		if _, err := p.Join(ctx, Join{Role: role, Conn: conn}); err != nil {
+		if _, err := p.Join(ctx, JoinRequest{Role: role, Conn: conn}); err != nil {
 			return err
 		}
 		if _, err := p.Post(ctx, NewTask{Role: role}); err != nil {
 			return err
 		}
-		c, err := p.Claim(ctx, Claim{Role: role, Conn: conn})
+		c, err := p.Claim(ctx, ClaimRequest{Role: role, Conn: conn})
 		if err != nil {
 			return err
 		}
-		if _, err := p.Start(ctx, Hold{c.Task.ID, conn, c.Task.Fence}); err != nil {
+		if _, err := p.Start(ctx, ClaimRef{c.Task.ID, conn, c.Task.Fence}); err != nil {
 			return err
 		}
 	}
@@ -95,7 +95,7 @@ func TestRestartWakesTheDaemonsOfItsRole(t *testing.T) {
 		err = Pools.Get(h, "p").Do(t.Context(), func(ctx context.Context, p *Pool) (err error) {
 			for i := range n {
 				for _, role := range []string{fmt.Sprint("waits", i), fmt.Sprint("requested", i)} {
-					err = errors.Join(err, p.Declare(ctx, Declare{Role: role, Managed: true}))
+					err = errors.Join(err, p.Declare(ctx, DeclareRequest{Role: role, Managed: true}))
 				}
 				_, posted := p.Post(ctx, NewTask{Role: fmt.Sprint("requested", i)})
 				err = errors.Join(err, posted)
@@ -108,7 +108,7 @@ func TestRestartWakesTheDaemonsOfItsRole(t *testing.T) {
 		var woken atomic.Int64
 		for i := range n {
 			go func() {
-				q := Poll{Daemon: fmt.Sprint("d", i), Role: fmt.Sprint("waits", i), WaitMS: maxWait.Milliseconds()}
+				q := PollRequest{Daemon: fmt.Sprint("d", i), Role: fmt.Sprint("waits", i), WaitMS: maxWait.Milliseconds()}
 				polled, err := dohost.Call(t.Context(), Pools.Get(h, "p"), (*Pool).Commands, q)
 				if err != nil || len(polled.Commands) != 0 && (i != 7 || len(polled.Commands) != 1) {
 					t.Errorf("the daemon %d: %+v, %v", i, polled, err)

@@ -22,19 +22,19 @@ func TestConnectionsThatAreStaleAreRefused(t *testing.T) {
 	inPool(t, nil, func(ctx context.Context, f *fixture) {
 		f.join("a", "old")
 		f.join("a", "new")
-		call(f, leave, Leave{"a", "old"})
+		call(f, leave, LeaveRequest{"a", "old"})
 		for _, conn := range []string{"old", "never"} {
-			refused(f, ErrStale, (*Pool).Beat, Beat{"a", conn})
-			refused(f, ErrStale, leave, Leave{"a", conn})
-			refused(f, ErrStale, (*Pool).Claim, Claim{Role: "a", Conn: conn})
+			refused(f, ErrStale, (*Pool).Heartbeat, HeartbeatRequest{"a", conn})
+			refused(f, ErrStale, leave, LeaveRequest{"a", conn})
+			refused(f, ErrStale, (*Pool).Claim, ClaimRequest{Role: "a", Conn: conn})
 		}
-		refused(f, ErrStale, (*Pool).Beat, Beat{"other", "new"})
+		refused(f, ErrStale, (*Pool).Heartbeat, HeartbeatRequest{"other", "new"})
 		if r := f.role("a"); !r.Reachable {
 			t.Errorf("the newer worker is gone: %+v", r)
 		}
 		f.sleep(5 * time.Minute) // the sweep removes it
-		refused(f, ErrStale, (*Pool).Beat, Beat{"a", "new"})
-		refused(f, ErrStale, (*Pool).Claim, Claim{Role: "a", Conn: "new"})
+		refused(f, ErrStale, (*Pool).Heartbeat, HeartbeatRequest{"a", "new"})
+		refused(f, ErrStale, (*Pool).Claim, ClaimRequest{Role: "a", Conn: "new"})
 		f.join("a", "new")
 	})
 }
@@ -49,16 +49,16 @@ func TestClaimsThatAreFencedAreRefused(t *testing.T) {
 		f.is(id, "pending 1")
 		check := func() {
 			t.Helper()
-			for name, h := range map[string]Hold{"the old claim": old, "another connection": {id, "2", old.Fence}, "a future fence": {id, "1", 7}, "no fence": {Task: id, Conn: "1"}} {
+			for name, h := range map[string]ClaimRef{"the old claim": old, "another connection": {id, "2", old.Fence}, "a future fence": {id, "1", 7}, "no fence": {Task: id, Conn: "1"}} {
 				t.Log(name)
 				refused(f, ErrClaimLost, (*Pool).Start, h)
-				refused(f, ErrClaimLost, (*Pool).Renew, Renew{Hold: h})
-				refused(f, ErrClaimLost, (*Pool).Fail, Fail{Hold: h})
-				refused(f, ErrClaimLost, (*Pool).Fail, Fail{Hold: h, Retry: true})
+				refused(f, ErrClaimLost, (*Pool).Renew, RenewRequest{ClaimRef: h})
+				refused(f, ErrClaimLost, (*Pool).Fail, FailRequest{ClaimRef: h})
+				refused(f, ErrClaimLost, (*Pool).Fail, FailRequest{ClaimRef: h, Retry: true})
 				refused(f, ErrClaimLost, (*Pool).Release, h)
 			}
-			refused(f, ErrClaimLost, (*Pool).Handoff, Handoff{Hold: Hold{Task: id, Conn: "1"}})
-			refused(f, ErrClaimLost, (*Pool).Handoff, Handoff{Hold: Hold{id, "1", 7}})
+			refused(f, ErrClaimLost, (*Pool).Handoff, HandoffRequest{ClaimRef: ClaimRef{Task: id, Conn: "1"}})
+			refused(f, ErrClaimLost, (*Pool).Handoff, HandoffRequest{ClaimRef: ClaimRef{id, "1", 7}})
 		}
 		check()
 		f.join("a", "2")
@@ -66,14 +66,14 @@ func TestClaimsThatAreFencedAreRefused(t *testing.T) {
 		if h.Fence != old.Fence+1 {
 			t.Errorf("fence %d follows %d", h.Fence, old.Fence)
 		}
-		refused(f, ErrClaimLost, (*Pool).Handoff, Handoff{Hold: Hold{id, "1", h.Fence}})
+		refused(f, ErrClaimLost, (*Pool).Handoff, HandoffRequest{ClaimRef: ClaimRef{id, "1", h.Fence}})
 		for range 2 {
-			if _, err := dohost.Call(ctx, f.pool(), (*Pool).Handoff, Handoff{Hold: old, Result: json.RawMessage(`"late"`)}); !errors.Is(err, ErrClaimLost) {
+			if _, err := dohost.Call(ctx, f.pool(), (*Pool).Handoff, HandoffRequest{ClaimRef: old, Result: json.RawMessage(`"late"`)}); !errors.Is(err, ErrClaimLost) {
 				t.Error(err)
 			}
 		}
 		f.is(id, "running 2")
-		call(f, (*Pool).Handoff, Handoff{Hold: h, Result: json.RawMessage(`"new"`)})
+		call(f, (*Pool).Handoff, HandoffRequest{ClaimRef: h, Result: json.RawMessage(`"new"`)})
 		got := f.task(id)
 		if got.Status != StatusDone || string(got.Result) != `"new"` || len(got.Late) != 1 || string(got.Late[0].Result) != `"late"` || got.Late[0].Fence != old.Fence {
 			t.Errorf("%+v", got)
@@ -90,14 +90,14 @@ func TestFenceOfAnEarlierClaimIsRefused(t *testing.T) {
 		call(f, (*Pool).Release, old)
 		h := f.claim("a", "1", true)
 		refused(f, ErrClaimLost, (*Pool).Start, old)
-		refused(f, ErrClaimLost, (*Pool).Renew, Renew{Hold: old})
+		refused(f, ErrClaimLost, (*Pool).Renew, RenewRequest{ClaimRef: old})
 		refused(f, ErrClaimLost, (*Pool).Release, old)
-		refused(f, ErrClaimLost, (*Pool).Fail, Fail{Hold: old})
-		if _, err := dohost.Call(ctx, f.pool(), (*Pool).Handoff, Handoff{Hold: old}); !errors.Is(err, ErrClaimLost) {
+		refused(f, ErrClaimLost, (*Pool).Fail, FailRequest{ClaimRef: old})
+		if _, err := dohost.Call(ctx, f.pool(), (*Pool).Handoff, HandoffRequest{ClaimRef: old}); !errors.Is(err, ErrClaimLost) {
 			t.Error(err)
 		}
 		f.is(id, "running 1")
-		call(f, (*Pool).Renew, Renew{Hold: h})
+		call(f, (*Pool).Renew, RenewRequest{ClaimRef: h})
 	})
 }
 
@@ -110,7 +110,7 @@ func TestResultsThatAreLateAreBounded(t *testing.T) {
 		for range maxLate + 2 {
 			h := f.claim("a", "1", true)
 			call(f, (*Pool).Release, h)
-			_, err := dohost.Call(ctx, f.pool(), (*Pool).Handoff, Handoff{Hold: h, Result: result})
+			_, err := dohost.Call(ctx, f.pool(), (*Pool).Handoff, HandoffRequest{ClaimRef: h, Result: result})
 			if !errors.Is(err, ErrClaimLost) {
 				t.Error(err)
 			}
@@ -118,7 +118,7 @@ func TestResultsThatAreLateAreBounded(t *testing.T) {
 		if got := f.task(id); len(got.Late) != maxLate || got.Status != StatusPending {
 			t.Errorf("%d late results of a task that is %s", len(got.Late), got.Status)
 		}
-		call(f, (*Pool).Handoff, Handoff{Hold: f.claim("a", "1", true), Result: result})
+		call(f, (*Pool).Handoff, HandoffRequest{ClaimRef: f.claim("a", "1", true), Result: result})
 	})
 }
 
@@ -129,25 +129,25 @@ func TestTransitionsOutsideOfTheTableAreRefused(t *testing.T) {
 		for range 4 {
 			f.post("a", "x")
 		}
-		acknowledged := func() Hold { return f.claim("a", "1", false) }
+		acknowledged := func() ClaimRef { return f.claim("a", "1", false) }
 		h := acknowledged()
-		refused(f, ErrTransition, (*Pool).Renew, Renew{Hold: h})
-		refused(f, ErrTransition, (*Pool).Handoff, Handoff{Hold: h})
+		refused(f, ErrTransition, (*Pool).Renew, RenewRequest{ClaimRef: h})
+		refused(f, ErrTransition, (*Pool).Handoff, HandoffRequest{ClaimRef: h})
 		call(f, (*Pool).Start, h)
 		call(f, (*Pool).Start, h)
-		call(f, (*Pool).Handoff, Handoff{Hold: h, Result: json.RawMessage("1")})
+		call(f, (*Pool).Handoff, HandoffRequest{ClaimRef: h, Result: json.RawMessage("1")})
 		failed := acknowledged()
-		call(f, (*Pool).Fail, Fail{Hold: failed, Error: "it broke"})
-		for _, ended := range []Hold{h, failed} {
+		call(f, (*Pool).Fail, FailRequest{ClaimRef: failed, Error: "it broke"})
+		for _, ended := range []ClaimRef{h, failed} {
 			refused(f, ErrTransition, (*Pool).Start, ended)
-			refused(f, ErrTransition, (*Pool).Renew, Renew{Hold: ended})
-			refused(f, ErrTransition, (*Pool).Fail, Fail{Hold: ended})
-			refused(f, ErrTransition, (*Pool).Fail, Fail{Hold: ended, Retry: true})
+			refused(f, ErrTransition, (*Pool).Renew, RenewRequest{ClaimRef: ended})
+			refused(f, ErrTransition, (*Pool).Fail, FailRequest{ClaimRef: ended})
+			refused(f, ErrTransition, (*Pool).Fail, FailRequest{ClaimRef: ended, Retry: true})
 			refused(f, ErrTransition, (*Pool).Release, ended)
 		}
-		refused(f, ErrTransition, (*Pool).Handoff, Handoff{Hold: failed})
+		refused(f, ErrTransition, (*Pool).Handoff, HandoffRequest{ClaimRef: failed})
 		before := f.dump()
-		call(f, (*Pool).Handoff, Handoff{Hold: h, Result: json.RawMessage("2")}) // repeated
+		call(f, (*Pool).Handoff, HandoffRequest{ClaimRef: h, Result: json.RawMessage("2")}) // repeated
 		if f.dump() != before {
 			t.Error("a repeated handoff has changed a row")
 		}
@@ -161,14 +161,14 @@ func TestTransitionsOutsideOfTheTableAreRefused(t *testing.T) {
 func TestNamesThatAreUnknownAreRefused(t *testing.T) {
 	inPool(t, nil, func(ctx context.Context, f *fixture) {
 		refused(f, ErrNotFound, (*Pool).Post, NewTask{Role: "a"})
-		refused(f, ErrNotFound, exited, Exit{Role: "a"})
-		refused(f, ErrNotFound, (*Pool).Take, Take{"d", "a", 1})
+		refused(f, ErrNotFound, exited, ProcessExit{Role: "a"})
+		refused(f, ErrNotFound, (*Pool).Take, TakeRequest{"d", "a", 1})
 		f.join("a", "1")
 		for _, id := range []string{"", "1", "01", "+1", "x", "-1", "99999999999999999999"} {
 			refused(f, ErrNotFound, (*Pool).Task, TaskQuery{id})
-			refused(f, ErrNotFound, (*Pool).Start, Hold{id, "1", 1})
+			refused(f, ErrNotFound, (*Pool).Start, ClaimRef{id, "1", 1})
 		}
-		refused(f, ErrNotFound, (*Pool).Take, Take{"d", "a", 0})
+		refused(f, ErrNotFound, (*Pool).Take, TakeRequest{"d", "a", 0})
 		if ok, err := f.host.Exists(ctx, dohost.ID{Class: "pool", Name: "q"}); ok || err != nil {
 			t.Errorf("%t, %v", ok, err)
 		}
@@ -205,46 +205,46 @@ func TestArgumentsAreBounded(t *testing.T) {
 		f.join("a", "1")
 		long := strings.Repeat("n", maxName+1)
 		for _, name := range []string{"", long, "a b", "a\n", "\x00", "é", "\xff"} {
-			refused(f, ErrInvalid, (*Pool).Join, Join{Role: name, Conn: "1"})
-			refused(f, ErrInvalid, (*Pool).Join, Join{Role: "a", Conn: name})
-			refused(f, ErrInvalid, (*Pool).Beat, Beat{name, "1"})
-			refused(f, ErrInvalid, leave, Leave{"a", name})
-			refused(f, ErrInvalid, (*Pool).Claim, Claim{Role: "a", Conn: name})
+			refused(f, ErrInvalid, (*Pool).Join, JoinRequest{Role: name, Conn: "1"})
+			refused(f, ErrInvalid, (*Pool).Join, JoinRequest{Role: "a", Conn: name})
+			refused(f, ErrInvalid, (*Pool).Heartbeat, HeartbeatRequest{name, "1"})
+			refused(f, ErrInvalid, leave, LeaveRequest{"a", name})
+			refused(f, ErrInvalid, (*Pool).Claim, ClaimRequest{Role: "a", Conn: name})
 			refused(f, ErrInvalid, (*Pool).Post, NewTask{Role: name})
-			refused(f, ErrInvalid, (*Pool).Commands, Poll{Daemon: name})
-			refused(f, ErrInvalid, (*Pool).Take, Take{Daemon: name, Role: "a"})
-			refused(f, ErrInvalid, dohost.NoResult((*Pool).Declare), Declare{Role: name})
-			refused(f, ErrInvalid, exited, Exit{Role: name})
-			refused(f, ErrInvalid, (*Pool).Start, Hold{Conn: name})
+			refused(f, ErrInvalid, (*Pool).Commands, PollRequest{Daemon: name})
+			refused(f, ErrInvalid, (*Pool).Take, TakeRequest{Daemon: name, Role: "a"})
+			refused(f, ErrInvalid, dohost.NoResult((*Pool).Declare), DeclareRequest{Role: name})
+			refused(f, ErrInvalid, exited, ProcessExit{Role: name})
+			refused(f, ErrInvalid, (*Pool).Start, ClaimRef{Conn: name})
 			refused(f, ErrInvalid, (*Pool).Tasks, ListQuery{Role: name})
 			refused(f, ErrInvalid, (*Pool).Workers, ListQuery{Role: name})
 		}
-		refused(f, ErrInvalid, exited, Exit{Role: "a", Conn: long})
-		refused(f, ErrInvalid, (*Pool).Join, Join{Role: "a", Conn: "1", Name: long})
-		refused(f, ErrInvalid, (*Pool).Join, Join{Role: "a", Conn: "1", Name: "\xff"})
+		refused(f, ErrInvalid, exited, ProcessExit{Role: "a", Conn: long})
+		refused(f, ErrInvalid, (*Pool).Join, JoinRequest{Role: "a", Conn: "1", Name: long})
+		refused(f, ErrInvalid, (*Pool).Join, JoinRequest{Role: "a", Conn: "1", Name: "\xff"})
 		refused(f, ErrInvalid, (*Pool).Post, NewTask{Role: "a", Text: strings.Repeat("x", 64<<10+1)})
 		refused(f, ErrInvalid, (*Pool).Post, NewTask{Role: "a", Key: strings.Repeat("x", maxKey+1)})
 		call(f, (*Pool).Post, NewTask{Role: "a", Text: strings.Repeat("x", 64<<10), Key: strings.Repeat("k", maxKey)})
 		for _, wait := range []int64{-1, maxWait.Milliseconds() + 1, 1 << 62} {
-			refused(f, ErrInvalid, (*Pool).Claim, Claim{Role: "a", Conn: "1", WaitMS: wait})
-			refused(f, ErrInvalid, (*Pool).Commands, Poll{Daemon: "d", WaitMS: wait})
+			refused(f, ErrInvalid, (*Pool).Claim, ClaimRequest{Role: "a", Conn: "1", WaitMS: wait})
+			refused(f, ErrInvalid, (*Pool).Commands, PollRequest{Daemon: "d", WaitMS: wait})
 		}
 		h := f.claim("a", "1", true)
-		refused(f, ErrInvalid, (*Pool).Renew, Renew{Hold: h, Progress: strings.Repeat("x", maxProgress+1)})
-		refused(f, ErrInvalid, (*Pool).Fail, Fail{Hold: h, Error: strings.Repeat("x", maxError+1)})
-		refused(f, ErrInvalid, exited, Exit{Role: "a", Reason: strings.Repeat("x", maxError+1)})
-		refused(f, ErrInvalid, (*Pool).Handoff, Handoff{Hold: h, Result: json.RawMessage(`"` + strings.Repeat("x", 256<<10-1) + `"`)})
-		refused(f, ErrInvalid, (*Pool).Handoff, Handoff{Hold: h, Result: json.RawMessage("{")})
-		refused(f, ErrInvalid, (*Pool).Handoff, Handoff{Hold: h, Result: json.RawMessage("\"\xff\"")})
+		refused(f, ErrInvalid, (*Pool).Renew, RenewRequest{ClaimRef: h, Progress: strings.Repeat("x", maxProgress+1)})
+		refused(f, ErrInvalid, (*Pool).Fail, FailRequest{ClaimRef: h, Error: strings.Repeat("x", maxError+1)})
+		refused(f, ErrInvalid, exited, ProcessExit{Role: "a", Reason: strings.Repeat("x", maxError+1)})
+		refused(f, ErrInvalid, (*Pool).Handoff, HandoffRequest{ClaimRef: h, Result: json.RawMessage(`"` + strings.Repeat("x", 256<<10-1) + `"`)})
+		refused(f, ErrInvalid, (*Pool).Handoff, HandoffRequest{ClaimRef: h, Result: json.RawMessage("{")})
+		refused(f, ErrInvalid, (*Pool).Handoff, HandoffRequest{ClaimRef: h, Result: json.RawMessage("\"\xff\"")})
 		refused(f, ErrInvalid, (*Pool).Post, NewTask{Role: "a", Key: "a\x00b"})
 		refused(f, ErrInvalid, (*Pool).Tasks, ListQuery{Role: "a", Status: "waiting"})
-		refused(f, ErrInvalid, (*Pool).Commands, Poll{Daemon: "d", Role: "a b"})
+		refused(f, ErrInvalid, (*Pool).Commands, PollRequest{Daemon: "d", Role: "a b"})
 		for _, limit := range []int{-1, maxListed + 1} {
 			refused(f, ErrInvalid, (*Pool).Tasks, ListQuery{Role: "a", Limit: limit})
 			refused(f, ErrInvalid, (*Pool).Workers, ListQuery{Role: "a", Limit: limit})
 		}
-		call(f, (*Pool).Renew, Renew{Hold: h, Progress: strings.Repeat("x", maxProgress)})
-		call(f, (*Pool).Handoff, Handoff{Hold: h, Result: json.RawMessage(`"` + strings.Repeat("x", 256<<10-2) + `"`)})
+		call(f, (*Pool).Renew, RenewRequest{ClaimRef: h, Progress: strings.Repeat("x", maxProgress)})
+		call(f, (*Pool).Handoff, HandoffRequest{ClaimRef: h, Result: json.RawMessage(`"` + strings.Repeat("x", 256<<10-2) + `"`)})
 	})
 }
 
@@ -254,19 +254,19 @@ func TestPoolsAreBounded(t *testing.T) {
 		for i := range maxRoles {
 			f.join("r"+string(rune('A'+i/26))+string(rune('A'+i%26)), "1")
 		}
-		refused(f, ErrFull, (*Pool).Join, Join{Role: "more", Conn: "1"})
-		refused(f, ErrFull, dohost.NoResult((*Pool).Declare), Declare{Role: "more"})
+		refused(f, ErrFull, (*Pool).Join, JoinRequest{Role: "more", Conn: "1"})
+		refused(f, ErrFull, dohost.NoResult((*Pool).Declare), DeclareRequest{Role: "more"})
 		f.join("rAA", "2")
-		refused(f, ErrFull, (*Pool).Join, Join{Role: "rAA", Conn: "3"})
+		refused(f, ErrFull, (*Pool).Join, JoinRequest{Role: "rAA", Conn: "3"})
 		f.join("rAA", "2") // again
-		call(f, leave, Leave{"rAA", "2"})
+		call(f, leave, LeaveRequest{"rAA", "2"})
 		f.join("rAA", "3")
 		first := f.post("rAA", "0")
 		f.post("rAA", "1")
 		f.post("rAA", "2")
 		refused(f, ErrFull, (*Pool).Post, NewTask{Role: "rAA"})
 		h := f.claim("rAA", "1", true)
-		call(f, (*Pool).Handoff, Handoff{Hold: h})
+		call(f, (*Pool).Handoff, HandoffRequest{ClaimRef: h})
 		f.is(first, "done 1")
 		f.post("rAA", "3")
 		refused(f, ErrNotFound, (*Pool).Task, TaskQuery{first})
@@ -287,7 +287,7 @@ func TestPostsWithAKeyAreIdempotent(t *testing.T) {
 		}
 		refused(f, ErrKeyUsed, (*Pool).Post, NewTask{Role: "a", Text: "y", Key: "k"})
 		refused(f, ErrKeyUsed, (*Pool).Post, NewTask{Role: "b", Text: "x", Key: "k"})
-		call(f, (*Pool).Handoff, Handoff{Hold: f.claim("a", "1", true)})
+		call(f, (*Pool).Handoff, HandoffRequest{ClaimRef: f.claim("a", "1", true)})
 		if again := call(f, (*Pool).Post, n); again.ID != id || again.Status != StatusDone {
 			t.Errorf("%+v", again)
 		}
@@ -332,8 +332,8 @@ func TestOptionsAreChecked(t *testing.T) {
 		o    Options
 		want string
 	}{
-		{Options{Beat: -1}, "Options.Beat is -1ns"},
-		{Options{Beat: time.Minute, TTL: time.Minute}, "want a TTL that is more than Beat"},
+		{Options{Heartbeat: -1}, "Options.Heartbeat is -1ns"},
+		{Options{Heartbeat: time.Minute, TTL: time.Minute}, "want a TTL that is more than Heartbeat"},
 		{Options{Sweep: 365 * 24 * time.Hour}, "Options.Sweep is 8760h0m0s: want at most 720h"},
 		{Options{Lease: 1}, "Options.Lease is 1ns: want at least a millisecond"},
 		{Options{MaxTasks: -1}, "Options.MaxTasks is -1"},
@@ -349,7 +349,7 @@ func TestOptionsAreChecked(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", tt.o, err, tt.want)
 		}
 	}
-	o, err := (&Options{Beat: time.Second, Progress: -5}).resolved()
+	o, err := (&Options{Heartbeat: time.Second, Progress: -5}).resolved()
 	if err != nil || o.TTL != 2*time.Second || o.Progress != -1 || o.Starting != 90*time.Second || o.Pending != 5*time.Minute {
 		t.Errorf("%+v, %v", o, err)
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/dohost/dohost/internal/backoff"
 )
 
-// Declare declares a role.
-type Declare struct {
+// DeclareRequest declares a role.
+type DeclareRequest struct {
 	Role string `json:"role"`
 	// Managed is set if a daemon restarts the role's workers. The pool requests no restarts of an unmanaged role.
 	Managed bool `json:"managed"`
@@ -20,7 +20,7 @@ type Declare struct {
 // declares its role when it starts.
 //
 // Errors: [ErrFull] if the pool has 256 other roles.
-func (p *Pool) Declare(ctx context.Context, d Declare) error {
+func (p *Pool) Declare(ctx context.Context, d DeclareRequest) error {
 	if err := checkNames("role", d.Role); err != nil {
 		return err
 	}

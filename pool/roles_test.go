@@ -18,7 +18,7 @@ func TestWorkerWithoutHeartbeatsIsUnreachableAfterTTL(t *testing.T) {
 	inPool(t, nil, func(ctx context.Context, f *fixture) {
 		f.join("a", "1")
 		f.sleep(30 * time.Second)
-		call(f, (*Pool).Beat, Beat{"a", "1"})
+		call(f, (*Pool).Heartbeat, HeartbeatRequest{"a", "1"})
 		f.sleep(59 * time.Second)
 		if r := f.role("a"); !r.Reachable {
 			t.Errorf("before the TTL: %+v", r)
@@ -39,15 +39,15 @@ func TestWorkerWithoutHeartbeatsIsUnreachableAfterTTL(t *testing.T) {
 // TestRoleThatIsBusyIsNotRestarted posts a second task while the worker, which has left the pool, works on the first.
 func TestRoleThatIsBusyIsNotRestarted(t *testing.T) {
 	inPool(t, nil, func(ctx context.Context, f *fixture) {
-		call(f, declare, Declare{"a", true})
+		call(f, declare, DeclareRequest{"a", true})
 		f.join("a", "1")
 		f.post("a", "first")
 		h := f.claim("a", "1", true)
-		call(f, leave, Leave{"a", "1"})
+		call(f, leave, LeaveRequest{"a", "1"})
 		f.post("a", "second")
 		for range 30 {
 			f.sleep(20 * time.Second)
-			call(f, (*Pool).Renew, Renew{Hold: h})
+			call(f, (*Pool).Renew, RenewRequest{ClaimRef: h})
 			if f.requested("a") {
 				t.Fatal("the pool requests the restart of a busy role")
 			}
@@ -55,7 +55,7 @@ func TestRoleThatIsBusyIsNotRestarted(t *testing.T) {
 		if r := f.role("a"); !r.Busy || r.Reachable || !r.Waiting {
 			t.Errorf("%+v", r)
 		}
-		call(f, (*Pool).Handoff, Handoff{Hold: h})
+		call(f, (*Pool).Handoff, HandoffRequest{ClaimRef: h})
 		if !f.requested("a") { // the second task waits
 			t.Error("no restart is requested")
 		}
@@ -66,7 +66,7 @@ func TestRoleThatIsBusyIsNotRestarted(t *testing.T) {
 // TestPostsToAnOfflineRoleRequestOneRestart posts two tasks concurrently, and more while the role is starting.
 func TestPostsToAnOfflineRoleRequestOneRestart(t *testing.T) {
 	inPool(t, nil, func(ctx context.Context, f *fixture) {
-		call(f, declare, Declare{"a", true})
+		call(f, declare, DeclareRequest{"a", true})
 		if f.requested("a") {
 			t.Error("a restart of a role without tasks")
 		}
@@ -83,7 +83,7 @@ func TestPostsToAnOfflineRoleRequestOneRestart(t *testing.T) {
 		}
 		f.join("a", "1")
 		f.post("a", "4")
-		refused(f, ErrNotFound, (*Pool).Take, Take{"d", "a", number}) // it has ended
+		refused(f, ErrNotFound, (*Pool).Take, TakeRequest{"d", "a", number}) // it has ended
 		f.claim("a", "1", true)
 		equal(t, "reports", f.took(), "restart a")
 	})
@@ -94,19 +94,19 @@ func TestPostsToAnOfflineRoleRequestOneRestart(t *testing.T) {
 func TestRestartOfALiveRoleIsNotTaken(t *testing.T) {
 	for _, reset := range []bool{false, true} {
 		inPool(t, nil, func(ctx context.Context, f *fixture) {
-			call(f, declare, Declare{"a", true})
+			call(f, declare, DeclareRequest{"a", true})
 			f.join("a", "1")
 			f.sleep(65 * time.Second)
 			f.post("a", "x")
-			q := call(f, (*Pool).Commands, Poll{Daemon: "d"})
-			call(f, (*Pool).Beat, Beat{"a", "1"})
+			q := call(f, (*Pool).Commands, PollRequest{Daemon: "d"})
+			call(f, (*Pool).Heartbeat, HeartbeatRequest{"a", "1"})
 			if len(q.Commands) != 1 {
 				t.Fatalf("%+v", q)
 			}
 			if reset {
-				call(f, declare, Declare{"a", true})
+				call(f, declare, DeclareRequest{"a", true})
 			}
-			if _, err := dohost.Call(ctx, f.pool(), (*Pool).Take, Take{"d", "a", q.Commands[0].Number}); !errors.Is(err, ErrNotFound) {
+			if _, err := dohost.Call(ctx, f.pool(), (*Pool).Take, TakeRequest{"d", "a", q.Commands[0].Number}); !errors.Is(err, ErrNotFound) {
 				t.Error(err)
 			}
 			if r := f.role("a"); r.Requested != nil || r.Restarts != 0 || r.Starting != nil {
@@ -119,17 +119,17 @@ func TestRestartOfALiveRoleIsNotTaken(t *testing.T) {
 // TestRestartThatDoesNotLeadToAWorkerLapses takes each restart, and no worker joins. The delays double, and then the role is given up.
 func TestRestartThatDoesNotLeadToAWorkerLapses(t *testing.T) {
 	inPool(t, &Options{MaxRestarts: 4, Sweep: 25 * time.Second, RestartDelay: time.Minute}, func(ctx context.Context, f *fixture) {
-		call(f, declare, Declare{"a", true})
+		call(f, declare, DeclareRequest{"a", true})
 		f.post("a", "x")
 		for i, delay := range []time.Duration{0, time.Minute, 2 * time.Minute, 4 * time.Minute} {
-			q := call(f, (*Pool).Commands, Poll{Daemon: "d"})
+			q := call(f, (*Pool).Commands, PollRequest{Daemon: "d"})
 			if (len(q.Commands) == 0) != (delay > 0) {
 				t.Fatalf("%v: %+v", delay, q)
 			}
 			if delay > 0 {
-				refused(f, ErrNotFound, (*Pool).Take, Take{"d", "a", uint64(i + 1)})
-				for q = (Polled{}); len(q.Commands) == 0; {
-					q = call(f, (*Pool).Commands, Poll{Daemon: "d", WaitMS: 50_000})
+				refused(f, ErrNotFound, (*Pool).Take, TakeRequest{"d", "a", uint64(i + 1)})
+				for q = (PollResponse{}); len(q.Commands) == 0; {
+					q = call(f, (*Pool).Commands, PollRequest{Daemon: "d", WaitMS: 50_000})
 				}
 				if c := q.Commands[0]; c.After.Sub(c.Asked) != delay || !time.Now().Equal(c.After) {
 					t.Errorf("%v: %+v at %v", delay, c, time.Now())
@@ -150,7 +150,7 @@ func TestRestartThatDoesNotLeadToAWorkerLapses(t *testing.T) {
 		}
 		equal(t, "reports", f.took(), "restart a", "start_lapsed a", "restart a", "start_lapsed a", "restart a", "unattended a", "start_lapsed a",
 			"restart a", "start_lapsed a", "given_up a")
-		call(f, declare, Declare{"a", true})
+		call(f, declare, DeclareRequest{"a", true})
 		if r := f.role("a"); r.GivenUp || r.Requested == nil || r.Restarts != 1 {
 			t.Errorf("after a declaration: %+v", r)
 		}
@@ -160,7 +160,7 @@ func TestRestartThatDoesNotLeadToAWorkerLapses(t *testing.T) {
 // TestRoleWhoseWorkersDieIsGivenUp has workers that claim a task and end. A worker that hands a task off begins the count again.
 func TestRoleWhoseWorkersDieIsGivenUp(t *testing.T) {
 	inPool(t, &Options{MaxRestarts: 3, MaxAttempts: 100}, func(ctx context.Context, f *fixture) {
-		call(f, declare, Declare{"a", true})
+		call(f, declare, DeclareRequest{"a", true})
 		f.post("a", "x")
 		dies := func(conn string, handsOff bool) {
 			t.Helper()
@@ -169,11 +169,11 @@ func TestRoleWhoseWorkersDieIsGivenUp(t *testing.T) {
 			f.join("a", conn)
 			h := f.claim("a", conn, true)
 			if handsOff {
-				call(f, (*Pool).Handoff, Handoff{Hold: h})
+				call(f, (*Pool).Handoff, HandoffRequest{ClaimRef: h})
 				f.post("a", "next")
 			}
-			call(f, exited, Exit{Role: "a", Number: number, Conn: conn, Reason: "signal: killed"})
-			refused(f, ErrClaimLost, (*Pool).Renew, Renew{Hold: h})
+			call(f, exited, ProcessExit{Role: "a", Number: number, Conn: conn, Reason: "signal: killed"})
+			refused(f, ErrClaimLost, (*Pool).Renew, RenewRequest{ClaimRef: h})
 		}
 		dies("1", false)
 		dies("2", false)
@@ -181,9 +181,9 @@ func TestRoleWhoseWorkersDieIsGivenUp(t *testing.T) {
 		number := f.take("a")
 		f.join("a", "3")
 		h := f.claim("a", "3", true)
-		call(f, (*Pool).Handoff, Handoff{Hold: h})
+		call(f, (*Pool).Handoff, HandoffRequest{ClaimRef: h})
 		id := f.post("a", "next")
-		call(f, exited, Exit{Role: "a", Number: number, Conn: "3"})
+		call(f, exited, ProcessExit{Role: "a", Number: number, Conn: "3"})
 		for i := range 3 {
 			dies(fmt.Sprint(4+i), false)
 		}
@@ -200,7 +200,7 @@ func TestRoleWhoseWorkersDieIsGivenUp(t *testing.T) {
 // TestWorkerThatIsStableHasAllRestartsAgain has a worker that stays for a while before it ends.
 func TestWorkerThatIsStableHasAllRestartsAgain(t *testing.T) {
 	inPool(t, nil, func(ctx context.Context, f *fixture) {
-		call(f, declare, Declare{"a", true})
+		call(f, declare, DeclareRequest{"a", true})
 		f.post("a", "x")
 		for _, stays := range []time.Duration{4 * time.Minute, 5 * time.Minute} {
 			f.sleep(maxDelay)
@@ -208,9 +208,9 @@ func TestWorkerThatIsStableHasAllRestartsAgain(t *testing.T) {
 			f.join("a", "1")
 			for range stays / (30 * time.Second) {
 				f.sleep(30 * time.Second)
-				call(f, (*Pool).Beat, Beat{"a", "1"})
+				call(f, (*Pool).Heartbeat, HeartbeatRequest{"a", "1"})
 			}
-			call(f, leave, Leave{"a", "1"})
+			call(f, leave, LeaveRequest{"a", "1"})
 			if r := f.role("a"); (r.Restarts == 1) != (stays == 5*time.Minute) {
 				t.Errorf("after %v: %+v", stays, r)
 			}
@@ -222,7 +222,7 @@ func TestWorkerThatIsStableHasAllRestartsAgain(t *testing.T) {
 func TestRoleThatIsAttachedIsReportedAndNeverRestarted(t *testing.T) {
 	inPool(t, &Options{Keep: 4 * time.Hour}, func(ctx context.Context, f *fixture) {
 		f.join("a", "1")
-		call(f, leave, Leave{"a", "1"})
+		call(f, leave, LeaveRequest{"a", "1"})
 		id := f.post("a", "x")
 		f.sleep(5 * time.Minute)
 		equal(t, "reports before", f.took())
@@ -235,7 +235,7 @@ func TestRoleThatIsAttachedIsReportedAndNeverRestarted(t *testing.T) {
 		}
 		f.is(id, "pending 0")
 		f.join("a", "2")
-		call(f, (*Pool).Handoff, Handoff{Hold: f.claim("a", "2", true)})
+		call(f, (*Pool).Handoff, HandoffRequest{ClaimRef: f.claim("a", "2", true)})
 		f.sleep(9 * time.Hour)
 		if r := f.role("a"); r.Name != "" {
 			t.Errorf("an unused role remains: %+v", r)
@@ -261,15 +261,15 @@ func TestTaskOfAReachableWorkerIsNotTouched(t *testing.T) {
 		h := f.claim("a", "1", false)
 		for range 2 * 60 * 2 {
 			f.sleep(30 * time.Second)
-			call(f, (*Pool).Beat, Beat{"a", "1"})
+			call(f, (*Pool).Heartbeat, HeartbeatRequest{"a", "1"})
 		}
 		call(f, (*Pool).Start, h)
 		for range 6 * 60 * 2 {
 			f.sleep(30 * time.Second)
-			call(f, (*Pool).Renew, Renew{Hold: h})
+			call(f, (*Pool).Renew, RenewRequest{ClaimRef: h})
 		}
 		f.is(id, "running 1")
-		call(f, (*Pool).Handoff, Handoff{Hold: h, Result: json.RawMessage("1")})
+		call(f, (*Pool).Handoff, HandoffRequest{ClaimRef: h, Result: json.RawMessage("1")})
 	})
 }
 
@@ -281,7 +281,7 @@ func TestLeaseOfAReachableWorkerLapses(t *testing.T) {
 		f.claim("a", "1", true)
 		for range 6 {
 			f.sleep(30 * time.Second)
-			call(f, (*Pool).Beat, Beat{"a", "1"})
+			call(f, (*Pool).Heartbeat, HeartbeatRequest{"a", "1"})
 		}
 		f.is(id, "pending 1")
 	})
@@ -293,7 +293,7 @@ func TestTaskAcknowledgedByAGoneWorkerIsPendingAgain(t *testing.T) {
 		f.join("a", "1")
 		id := f.post("a", "x")
 		f.claim("a", "1", false)
-		call(f, leave, Leave{"a", "1"})
+		call(f, leave, LeaveRequest{"a", "1"})
 		f.sleep(2*time.Minute - time.Second)
 		f.is(id, "acknowledged 1")
 		f.sleep(2*time.Minute + time.Second)
@@ -310,7 +310,7 @@ func TestTaskWithoutProgressIsPendingAgain(t *testing.T) {
 		work := func(d time.Duration, progress func(i int) string) (n int) {
 			for i := range int(d / (20 * time.Second)) {
 				f.sleep(20 * time.Second)
-				if _, err := dohost.Call(ctx, f.pool(), (*Pool).Renew, Renew{Hold: h, Progress: progress(i)}); err == nil {
+				if _, err := dohost.Call(ctx, f.pool(), (*Pool).Renew, RenewRequest{ClaimRef: h, Progress: progress(i)}); err == nil {
 					n++
 				}
 			}
@@ -342,7 +342,7 @@ func TestTaskThatEndsItsWorkersFails(t *testing.T) {
 			f.join("a", "1")
 		}
 		f.is(id, "failed 3")
-		if c := call(f, (*Pool).Claim, Claim{Role: "a", Conn: "1"}); c.Task != nil {
+		if c := call(f, (*Pool).Claim, ClaimRequest{Role: "a", Conn: "1"}); c.Task != nil {
 			t.Errorf("%+v", c.Task)
 		}
 	})

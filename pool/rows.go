@@ -40,11 +40,11 @@ type taskRow struct {
 	Reason   string    // why it is pending again; of a failed task, its error
 	Once     bool      `msgpack:",omitempty"` // no worker starts it after another one
 	// Uncertain is set if a worker has started it, and the pool has no report of the end of that attempt.
-	Uncertain bool    `msgpack:",omitempty"`
-	Notify    *Notify `msgpack:",omitempty"` // nil: nothing is notified
-	Notified  bool    `msgpack:",omitempty"` // of its end
-	Cancelled bool    `msgpack:",omitempty"`
-	Started   bool    `msgpack:",omitempty"` // by any worker
+	Uncertain bool          `msgpack:",omitempty"`
+	Notify    *Notification `msgpack:",omitempty"` // nil: nothing is notified
+	Notified  bool          `msgpack:",omitempty"` // of its end
+	Cancelled bool          `msgpack:",omitempty"`
+	Started   bool          `msgpack:",omitempty"` // by any worker
 	// Deadline is the time after which the task fails unless it has ended; zero: none.
 	Deadline time.Time
 	Late     int // results of claims that were not the current one
@@ -62,7 +62,7 @@ type content struct {
 	ID     string
 	Text   string
 	Result json.RawMessage `msgpack:",omitempty"`
-	Late   []Late          `msgpack:",omitempty"`
+	Late   []LateResult    `msgpack:",omitempty"`
 }
 
 var tasks = dohost.Collection[taskRow]{

@@ -94,7 +94,7 @@ func TestWorkerOverASocketSendsHeartbeatsWhileItWaits(t *testing.T) {
 			t.Errorf("%s: %s", id, result)
 		}
 		f.post("a", "x")
-		var claimed Claimed
+		var claimed ClaimResponse
 		if id, result := w.answer(ctx); id != "2" || json.Unmarshal([]byte(result), &claimed) != nil || claimed.Task.Text != "x" {
 			t.Errorf("%s: %s", id, result)
 		}

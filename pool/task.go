@@ -34,7 +34,7 @@ type NewTask struct {
 	// again. The pool keeps the task until the callback is a schedule of its agent (see [agent.Schedule]), for up to Options.Keep. An operator
 	// sees a callback that fails too often as a dead letter of the agent. An agent that was destroyed begins as a new one: its callback finds
 	// no data. A repeated post may add it. Only for posts in Go. Nil notifies nothing.
-	Notify *Notify `json:"-"`
+	Notify *Notification `json:"-"`
 }
 
 // Task is a task of a pool.
@@ -65,7 +65,7 @@ type Task struct {
 	// A list of tasks has none of these.
 	Text   string          `json:"text,omitempty"`
 	Result json.RawMessage `json:"result,omitempty"`
-	Late   []Late          `json:"late,omitempty"`
+	Late   []LateResult    `json:"late,omitempty"`
 }
 
 // public returns the task for callers.
@@ -301,8 +301,8 @@ func (s Status) held() bool { return s == StatusAcknowledged || s == StatusRunni
 // ended reports whether the task does not change any more.
 func (s Status) ended() bool { return s == StatusDone || s == StatusFailed }
 
-// Late is the result of a worker whose claim was no longer the current one.
-type Late struct {
+// LateResult is the result of a worker whose claim was no longer the current one.
+type LateResult struct {
 	Fence  uint64          `json:"fence"`
 	At     time.Time       `json:"at"`
 	Result json.RawMessage `json:"result,omitempty"`

@@ -62,7 +62,7 @@ func (v *view) expire(ctx context.Context, t *taskRow) error {
 }
 
 // findBy returns the task with the id or the key.
-func (v *view) findBy(ctx context.Context, c Cancel) (taskRow, error) {
+func (v *view) findBy(ctx context.Context, c CancelRequest) (taskRow, error) {
 	if c.Task != "" {
 		return v.find(ctx, c.Task)
 	}

@@ -79,7 +79,7 @@ func (p *Pool) wait(ctx context.Context, w *waiter, d time.Duration, ws *waiters
 }
 
 // waitForTask waits for a task of a claim's role.
-func (p *Pool) waitForTask(ctx context.Context, c Claim, d time.Duration) (woken bool, err error) {
+func (p *Pool) waitForTask(ctx context.Context, c ClaimRequest, d time.Duration) (woken bool, err error) {
 	p.endWait(c.Role, c.Conn)
 	n := 0
 	for _, ws := range p.claimers {

@@ -13,7 +13,7 @@ import (
 
 // waiting is a claim that waits.
 type waiting struct {
-	claimed Claimed
+	claimed ClaimResponse
 	err     error
 	took    time.Duration
 	done    bool
@@ -23,7 +23,7 @@ type waiting struct {
 func (f *fixture) waitFor(ctx context.Context, role, conn string, wait time.Duration) *waiting {
 	w, begun := &waiting{}, time.Now()
 	go func() {
-		w.claimed, w.err = dohost.Call(ctx, f.pool(), (*Pool).Claim, Claim{role, conn, wait.Milliseconds()})
+		w.claimed, w.err = dohost.Call(ctx, f.pool(), (*Pool).Claim, ClaimRequest{role, conn, wait.Milliseconds()})
 		w.took, w.done = time.Since(begun), true
 	}()
 	synctest.Wait()
@@ -68,7 +68,7 @@ func TestPostIsNotLostWithAWaiter(t *testing.T) {
 		gone, cancel := context.WithCancel(ctx)
 		left, replaced := f.waitFor(ctx, "a", "1", 40*time.Second), f.waitFor(gone, "a", "2", 40*time.Second)
 		newer := f.waitFor(ctx, "a", "2", 40*time.Second)
-		call(f, leave, Leave{"a", "1"})
+		call(f, leave, LeaveRequest{"a", "1"})
 		synctest.Wait()
 		if !left.done || !replaced.done || left.err != nil || replaced.claimed.Task != nil || newer.done {
 			t.Errorf("%+v, %+v, %+v", left, replaced, newer)
@@ -92,7 +92,7 @@ func TestWakeIsPassedOn(t *testing.T) {
 		first, second := f.waitFor(ctx, "a", "1", 40*time.Second), f.waitFor(ctx, "a", "2", 40*time.Second)
 		err := f.pool().Do(ctx, func(ctx context.Context, p *Pool) error {
 			_, err := p.Post(ctx, NewTask{Role: "a"})
-			return errors.Join(err, p.Leave(ctx, Leave{"a", "1"}))
+			return errors.Join(err, p.Leave(ctx, LeaveRequest{"a", "1"}))
 		})
 		synctest.Wait()
 		if err != nil || !errors.Is(first.err, ErrStale) || !second.done || second.claimed.Task == nil {
@@ -133,7 +133,7 @@ func TestWaitersEndWithTheHost(t *testing.T) {
 		w := f.waitFor(ctx, "a", "1", 50*time.Second)
 		polled := make(chan error, 1)
 		go func() {
-			_, err := dohost.Call(ctx, f.pool(), (*Pool).Commands, Poll{Daemon: "d", WaitMS: 50_000})
+			_, err := dohost.Call(ctx, f.pool(), (*Pool).Commands, PollRequest{Daemon: "d", WaitMS: 50_000})
 			polled <- err
 		}()
 		synctest.Wait()
@@ -150,13 +150,13 @@ func TestWaitersEndWithTheHost(t *testing.T) {
 // TestCommandsWaitForARequest has two daemons that wait for the requests of a role, and one of them takes it.
 func TestCommandsWaitForARequest(t *testing.T) {
 	inPool(t, nil, func(ctx context.Context, f *fixture) {
-		call(f, declare, Declare{"a", true})
-		call(f, declare, Declare{"b", true})
-		refused(f, ErrNotFound, (*Pool).Commands, Poll{"d", "none", 40_000})
-		var got [3]Polled
+		call(f, declare, DeclareRequest{"a", true})
+		call(f, declare, DeclareRequest{"b", true})
+		refused(f, ErrNotFound, (*Pool).Commands, PollRequest{"d", "none", 40_000})
+		var got [3]PollResponse
 		var took [3]time.Duration
 		begun := time.Now()
-		for i, q := range []Poll{{"d", "a", 40_000}, {"e", "", 40_000}, {"other", "b", 30_000}} {
+		for i, q := range []PollRequest{{"d", "a", 40_000}, {"e", "", 40_000}, {"other", "b", 30_000}} {
 			go func() {
 				var err error
 				if got[i], err = dohost.Call(ctx, f.pool(), (*Pool).Commands, q); err != nil {
@@ -172,8 +172,8 @@ func TestCommandsWaitForARequest(t *testing.T) {
 			t.Errorf("%+v after %v", got, took)
 		}
 		c := got[0].Commands[0]
-		call(f, (*Pool).Take, Take{"d", "a", c.Number})
-		refused(f, ErrNotFound, (*Pool).Take, Take{"e", "a", c.Number})
+		call(f, (*Pool).Take, TakeRequest{"d", "a", c.Number})
+		refused(f, ErrNotFound, (*Pool).Take, TakeRequest{"e", "a", c.Number})
 	})
 }
 
@@ -183,14 +183,14 @@ func TestPollsAreBounded(t *testing.T) {
 		f.join("a", "1")
 		for i := range maxPolls {
 			go func() {
-				if _, err := dohost.Call(ctx, f.pool(), (*Pool).Commands, Poll{Daemon: fmt.Sprint(i), WaitMS: 50_000}); err != nil {
+				if _, err := dohost.Call(ctx, f.pool(), (*Pool).Commands, PollRequest{Daemon: fmt.Sprint(i), WaitMS: 50_000}); err != nil {
 					t.Error(err)
 				}
 			}()
 		}
 		synctest.Wait()
-		refused(f, ErrFull, (*Pool).Commands, Poll{Daemon: "more", WaitMS: 1})
-		call(f, (*Pool).Commands, Poll{Daemon: "more"}) // does not wait
+		refused(f, ErrFull, (*Pool).Commands, PollRequest{Daemon: "more", WaitMS: 1})
+		call(f, (*Pool).Commands, PollRequest{Daemon: "more"}) // does not wait
 		f.sleep(time.Minute)
 	})
 }
@@ -201,7 +201,7 @@ func TestWaitsAreBounded(t *testing.T) {
 	inPool(t, &Options{MaxWorkers: 2 * maxWaits}, func(ctx context.Context, f *fixture) {
 		f.join("a", "1")
 		ended := f.waitFor(ctx, "a", "1", 40*time.Second)
-		call(f, exited, Exit{Role: "a", Conn: "1"})
+		call(f, exited, ProcessExit{Role: "a", Conn: "1"})
 		synctest.Wait()
 		if !ended.done || ended.claimed.Task != nil {
 			t.Errorf("the claim of a worker that has ended: %+v", ended)
@@ -210,14 +210,14 @@ func TestWaitsAreBounded(t *testing.T) {
 			role, conn := fmt.Sprint("r", i%2), fmt.Sprint(i)
 			f.join(role, conn)
 			go func() {
-				if _, err := dohost.Call(ctx, f.pool(), (*Pool).Claim, Claim{role, conn, 50_000}); err != nil {
+				if _, err := dohost.Call(ctx, f.pool(), (*Pool).Claim, ClaimRequest{role, conn, 50_000}); err != nil {
 					t.Error(err)
 				}
 			}()
 		}
 		synctest.Wait()
 		f.join("r0", "more")
-		if _, err := dohost.Call(ctx, f.pool(), (*Pool).Claim, Claim{"r0", "more", 1}); !errors.Is(err, ErrFull) {
+		if _, err := dohost.Call(ctx, f.pool(), (*Pool).Claim, ClaimRequest{"r0", "more", 1}); !errors.Is(err, ErrFull) {
 			t.Error(err)
 		}
 		again := f.waitFor(ctx, "r0", "0", 40*time.Second) // in the place of its older claim
@@ -225,7 +225,7 @@ func TestWaitsAreBounded(t *testing.T) {
 			t.Errorf("%+v", again)
 		}
 		id := f.post("r0", "x")
-		if c := call(f, (*Pool).Claim, Claim{"r0", "more", 0}); c.Task != nil && c.Task.ID != id {
+		if c := call(f, (*Pool).Claim, ClaimRequest{"r0", "more", 0}); c.Task != nil && c.Task.ID != id {
 			t.Errorf("%+v", c)
 		}
 		f.sleep(time.Minute)

@@ -17,7 +17,7 @@ type WorkOptions struct {
 	Role string
 	// Name is for people, such as the name of the machine. At most 128 bytes.
 	Name string
-	// Conn is the connection of the worker, which no other worker may have: see [Join]. In a process that [Manage] has started it is
+	// Conn is the connection of the worker, which no other worker may have: see [JoinRequest]. In a process that [Manage] has started it is
 	// Process.Conn. Empty means a random one.
 	Conn string
 	// Wait bounds one request for a task. Zero means 30 s; it is at least 1 ms and at most 50 s.
@@ -101,14 +101,14 @@ type session struct {
 	wait    time.Duration
 	conn    string
 
-	mu     sync.Mutex // guards the field below
-	joined Joined     // the last answer
+	mu     sync.Mutex   // guards the field below
+	joined JoinResponse // the last answer
 }
 
 // join joins the role by a method of the client.
 func (w *session) join(ctx context.Context, limit time.Duration, call func(context.Context, time.Duration, string, any, any) error) error {
-	var joined Joined
-	if err := call(ctx, limit, "join", Join{Role: w.options.Role, Conn: w.conn, Name: w.options.Name}, &joined); err != nil {
+	var joined JoinResponse
+	if err := call(ctx, limit, "join", JoinRequest{Role: w.options.Role, Conn: w.conn, Name: w.options.Name}, &joined); err != nil {
 		return err
 	}
 	if err := joined.check(); err != nil {
@@ -121,8 +121,8 @@ func (w *session) join(ctx context.Context, limit time.Duration, call func(conte
 }
 
 // check refuses times that no pool has. With them the worker would send requests without a pause.
-func (j *Joined) check() error {
-	for _, ms := range []int64{j.BeatMS, j.TTLMS, j.LeaseMS} {
+func (j *JoinResponse) check() error {
+	for _, ms := range []int64{j.HeartbeatMS, j.TTLMS, j.LeaseMS} {
 		if ms < 1 || ms > longestOption.Milliseconds() {
 			return fmt.Errorf("pool: join: the answer does not come from a pool: it has a time of %d ms", ms)
 		}
@@ -134,7 +134,7 @@ func (j *Joined) check() error {
 func (w *session) times() (beat, lease time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return time.Duration(w.joined.BeatMS) * time.Millisecond, time.Duration(w.joined.LeaseMS) * time.Millisecond
+	return time.Duration(w.joined.HeartbeatMS) * time.Millisecond, time.Duration(w.joined.LeaseMS) * time.Millisecond
 }
 
 // leave leaves the pool. An error is without consequence: the worker is removed after its TTL.
@@ -142,16 +142,16 @@ func (w *session) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
 	var none struct{}
-	_ = w.client.repeat(ctx, requestTimeout, "leave", Leave{w.options.Role, w.conn}, &none)
+	_ = w.client.repeat(ctx, requestTimeout, "leave", LeaveRequest{w.options.Role, w.conn}, &none)
 }
 
 // beat sends heartbeats until ctx ends, and repeats one that has failed soon. A worker that was removed joins again.
 func (w *session) beat(ctx context.Context) {
 	every, _ := w.times()
 	for pause := every; sleep(ctx, pause); {
-		var beaten Beaten
+		var answer HeartbeatResponse
 		limit := min(requestTimeout, every)
-		err := w.client.request(ctx, limit, "beat", Beat{w.options.Role, w.conn}, &beaten)
+		err := w.client.request(ctx, limit, "beat", HeartbeatRequest{w.options.Role, w.conn}, &answer)
 		if errors.Is(err, ErrStale) {
 			err = w.join(ctx, limit, w.client.request)
 		}
@@ -164,8 +164,8 @@ func (w *session) beat(ctx context.Context) {
 
 // claim waits for a task. It returns nil if there was none.
 func (w *session) claim(ctx context.Context) (*Task, error) {
-	var claimed Claimed
-	in := Claim{Role: w.options.Role, Conn: w.conn, WaitMS: w.wait.Milliseconds()}
+	var claimed ClaimResponse
+	in := ClaimRequest{Role: w.options.Role, Conn: w.conn, WaitMS: w.wait.Milliseconds()}
 	err := w.client.repeat(ctx, w.wait+requestTimeout, "claim", in, &claimed)
 	if errors.Is(err, ErrFull) {
 		return nil, nil
@@ -178,7 +178,7 @@ func (w *session) claim(ctx context.Context) (*Task, error) {
 
 // work starts a task, and ends it in the way that do does.
 func (w *session) work(ctx context.Context, task *Task, do func(context.Context, *Task) (json.RawMessage, error)) error {
-	hold := Hold{task.ID, w.conn, task.Fence}
+	hold := ClaimRef{task.ID, w.conn, task.Fence}
 	var started Task
 	begun := time.Now()
 	if err := w.client.repeat(ctx, requestTimeout, "start", hold, &started); err != nil {
@@ -203,7 +203,7 @@ func (w *session) work(ctx context.Context, task *Task, do func(context.Context,
 		if !returned { // a panic, or the end of the goroutine: an error changes nothing about it
 			ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 			defer cancel()
-			_ = w.end(ending, "fail", Fail{Hold: hold, Error: "the function of the worker has panicked", Uncertain: true})
+			_ = w.end(ending, "fail", FailRequest{ClaimRef: hold, Error: "the function of the worker has panicked", Uncertain: true})
 		}
 	}()
 	result, failed := do(working, task)
@@ -214,21 +214,21 @@ func (w *session) work(ctx context.Context, task *Task, do func(context.Context,
 }
 
 // ended ends a task whose function has returned.
-func (w *session) ended(ctx context.Context, hold Hold, result json.RawMessage, failed error) error {
+func (w *session) ended(ctx context.Context, hold ClaimRef, result json.RawMessage, failed error) error {
 	if failed == nil && len(result) > 0 && !json.Valid(result) {
 		failed = fmt.Errorf("pool: the result is not JSON: %w", ErrNoRetry)
 	}
 	switch {
 	case failed == nil:
-		err := w.end(ctx, "handoff", Handoff{hold, result})
+		err := w.end(ctx, "handoff", HandoffRequest{hold, result})
 		if errors.Is(err, ErrInvalid) { // it is too large
-			err = w.end(ctx, "fail", Fail{Hold: hold, Error: shorten(err.Error(), maxError)})
+			err = w.end(ctx, "fail", FailRequest{ClaimRef: hold, Error: shorten(err.Error(), maxError)})
 		}
 		return err
 	case ctx.Err() != nil:
 		return w.end(ctx, "release", hold)
 	}
-	return w.end(ctx, "fail", Fail{Hold: hold, Error: shorten(failed.Error(), maxError), Retry: !errors.Is(failed, ErrNoRetry), Uncertain: errors.Is(failed, ErrUncertain)})
+	return w.end(ctx, "fail", FailRequest{ClaimRef: hold, Error: shorten(failed.Error(), maxError), Retry: !errors.Is(failed, ErrNoRetry), Uncertain: errors.Is(failed, ErrUncertain)})
 }
 
 // end ends the worker's part of a task. It repeats the request until ctx ends, and then for a while longer. If the pool has taken the task
@@ -243,12 +243,12 @@ func (w *session) end(ctx context.Context, method string, in any) error {
 
 // renew renews the lease of a task until ctx ends. When the pool has ended the claim, or when a lease has passed since the last renewal
 // with an answer was sent, it calls end: then another worker may have the task.
-func (w *session) renew(ctx context.Context, hold Hold, p *progress, last time.Time, end context.CancelCauseFunc) {
+func (w *session) renew(ctx context.Context, hold ClaimRef, p *progress, last time.Time, end context.CancelCauseFunc) {
 	_, lease := w.times()
 	for pause := lease / 3; sleep(ctx, pause); {
 		sent := time.Now()
 		var task Task
-		err := w.client.request(ctx, min(lease/3, lease-sent.Sub(last)), "renew", Renew{hold, p.get()}, &task)
+		err := w.client.request(ctx, min(lease/3, lease-sent.Sub(last)), "renew", RenewRequest{hold, p.get()}, &task)
 		if pause = lease / 12; err == nil {
 			pause, last = lease/3, sent
 		}

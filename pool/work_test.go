@@ -83,7 +83,7 @@ func (s *poolServer) client() *Client {
 func withServer(t *testing.T, o *Options, fn func(ctx context.Context, s *poolServer)) {
 	t.Helper()
 	inPool(t, o, func(ctx context.Context, f *fixture) {
-		call(f, declare, Declare{Role: "a"})
+		call(f, declare, DeclareRequest{Role: "a"})
 		fn(ctx, &poolServer{fixture: f})
 	})
 }
@@ -199,7 +199,7 @@ func TestWorkPollsAFullPool(t *testing.T) {
 		for i := range maxWaits {
 			conn := fmt.Sprint(i)
 			s.join("b", conn)
-			go call(s.fixture, (*Pool).Claim, Claim{"b", conn, 50_000})
+			go call(s.fixture, (*Pool).Claim, ClaimRequest{"b", conn, 50_000})
 		}
 		synctest.Wait()
 		stop := s.worker(ctx, func(context.Context, *Task) (json.RawMessage, error) { return json.RawMessage("1"), nil })
@@ -286,7 +286,7 @@ func TestWorkJoinsAgainWhileItWorks(t *testing.T) {
 		s.post("a", "x")
 		s.sleep(time.Second)
 		conn := call(s.fixture, (*Pool).Workers, ListQuery{Role: "a"}).Workers[0].Conn
-		call(s.fixture, leave, Leave{"a", conn})
+		call(s.fixture, leave, LeaveRequest{"a", conn})
 		s.sleep(30 * time.Second)
 		if r := s.role("a"); !r.Reachable || !r.Busy {
 			t.Errorf("%+v", r)
@@ -311,7 +311,7 @@ func TestWorkEndsATaskThatIsTakenBack(t *testing.T) {
 		id := s.post("a", "x")
 		s.sleep(time.Second)
 		task := s.task(id)
-		call(s.fixture, (*Pool).Release, Hold{id, task.Conn, task.Fence})
+		call(s.fixture, (*Pool).Release, ClaimRef{id, task.Conn, task.Fence})
 		s.sleep(30 * time.Second)
 		if len(ended) != 1 || ended[0] != 20*time.Second {
 			t.Errorf("ended after %v", ended)

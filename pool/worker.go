@@ -9,8 +9,8 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// Join makes a connection a worker of a role.
-type Join struct {
+// JoinRequest makes a connection a worker of a role.
+type JoinRequest struct {
 	Role string `json:"role"`
 	// Conn identifies the connection: a random text that the worker has drawn for it, and no other worker uses. Later requests with it are
 	// requests of this worker. It has 1 to 128 printable ASCII characters without spaces.
@@ -18,28 +18,28 @@ type Join struct {
 	Name string `json:"name,omitempty"` // for people: up to 128 bytes
 }
 
-// Joined is the answer to a [Join]. The times are the times of the pool's options, in milliseconds.
-type Joined struct {
-	Until   time.Time `json:"until"` // by the pool's clock
-	BeatMS  int64     `json:"beat_ms"`
-	TTLMS   int64     `json:"ttl_ms"`
-	LeaseMS int64     `json:"lease_ms"`
+// JoinResponse is the answer to a [JoinRequest]. The times are the times of the pool's options, in milliseconds.
+type JoinResponse struct {
+	Until       time.Time `json:"until"` // by the pool's clock
+	HeartbeatMS int64     `json:"beat_ms"`
+	TTLMS       int64     `json:"ttl_ms"`
+	LeaseMS     int64     `json:"lease_ms"`
 }
 
 // Join makes a connection a worker, which is reachable for one TTL. It creates the role if there is none. The join ends a restart of the
 // role that was requested or begun, and the state given up. A repeated Join of the connection is a heartbeat.
 //
 // Errors: [ErrFull] if the pool has Options.MaxWorkers workers, or 256 other roles.
-func (p *Pool) Join(ctx context.Context, j Join) (joined Joined, err error) {
+func (p *Pool) Join(ctx context.Context, j JoinRequest) (joined JoinResponse, err error) {
 	if err := checkNames("role", j.Role, "conn", j.Conn); err != nil {
-		return Joined{}, err
+		return JoinResponse{}, err
 	}
 	if err := checkText("name", j.Name, maxName); err != nil {
-		return Joined{}, err
+		return JoinResponse{}, err
 	}
 	err = p.update(ctx, func(ctx context.Context, v *view) error {
 		until := v.now.Add(p.options.TTL)
-		joined = Joined{until, p.options.Beat.Milliseconds(), p.options.TTL.Milliseconds(), p.options.Lease.Milliseconds()}
+		joined = JoinResponse{until, p.options.Heartbeat.Milliseconds(), p.options.TTL.Milliseconds(), p.options.Lease.Milliseconds()}
 		w, known, err := get(ctx, p, &workers, workerKey(j.Role, j.Conn))
 		if err != nil {
 			return err
@@ -95,30 +95,30 @@ func (v *view) checkRoles(ctx context.Context) error {
 	return err
 }
 
-// Beat is a heartbeat of a worker.
-type Beat struct {
+// HeartbeatRequest is a heartbeat of a worker.
+type HeartbeatRequest struct {
 	Role string `json:"role"`
 	Conn string `json:"conn"`
 }
 
-// Beaten is the answer to a [Beat].
-type Beaten struct {
+// HeartbeatResponse is the answer to a [HeartbeatRequest].
+type HeartbeatResponse struct {
 	Until time.Time `json:"until"` // by the pool's clock
 }
 
-// Beat makes a worker reachable for one more TTL. It does not create a worker: one that was removed joins again.
+// Heartbeat makes a worker reachable for one more TTL. It does not create a worker: one that was removed joins again.
 //
 // Errors: [ErrStale].
-func (p *Pool) Beat(ctx context.Context, b Beat) (beaten Beaten, err error) {
+func (p *Pool) Heartbeat(ctx context.Context, b HeartbeatRequest) (answer HeartbeatResponse, err error) {
 	if err := checkNames("role", b.Role, "conn", b.Conn); err != nil {
-		return Beaten{}, err
+		return HeartbeatResponse{}, err
 	}
 	err = p.update(ctx, func(ctx context.Context, v *view) error {
 		w, err := v.beat(ctx, b.Role, b.Conn)
-		beaten.Until = w.Until
+		answer.Until = w.Until
 		return err
 	})
-	return beaten, err
+	return answer, err
 }
 
 // beat makes a worker reachable for one more TTL.
@@ -138,8 +138,8 @@ func stale(role string) error {
 	return refuse(ErrStale, "the connection is no worker of the role %q: join again", role)
 }
 
-// Leave ends a connection.
-type Leave struct {
+// LeaveRequest ends a connection.
+type LeaveRequest struct {
 	Role string `json:"role"`
 	Conn string `json:"conn"`
 }
@@ -148,7 +148,7 @@ type Leave struct {
 // hand them off. A worker that does not intend to do so releases them first.
 //
 // Errors: [ErrStale].
-func (p *Pool) Leave(ctx context.Context, l Leave) error {
+func (p *Pool) Leave(ctx context.Context, l LeaveRequest) error {
 	if err := checkNames("role", l.Role, "conn", l.Conn); err != nil {
 		return err
 	}
