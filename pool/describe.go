@@ -72,17 +72,13 @@ func (in *inspection) role(r role, _ dohost.Cursor) error {
 		d.Fields["kind"] = "managed"
 	}
 	d.add(d.Fields["kind"])
-	switch d.State = "offline"; {
-	case r.GivenUp:
-		d.State, d.Can = "given-up", append(d.Can, dohost.ActionRetry)
-	case busy:
-		d.State = "busy"
-	case w.Until.After(in.now):
-		d.State = "reachable"
-	case requested:
-		d.State = "requested"
-	case !r.Starting.IsZero():
-		d.State = "starting"
+	public := Role{Reachable: w.Until.After(in.now), Busy: busy, Starting: timeOrNil(r.Starting), GivenUp: r.GivenUp}
+	if requested {
+		public.Requested = (*Command)(&c)
+	}
+	d.State = string(public.State())
+	if r.GivenUp {
+		d.Can = append(d.Can, dohost.ActionRetry)
 	}
 	d.time("until", w.Until, "reachable until")
 	if busy {

@@ -34,6 +34,26 @@ func (f *fixture) operate(ctx context.Context, want bool, a dohost.Action, kind,
 	}
 }
 
+// TestRoleStateIsTheFirstOfTheConstants sets one more field in each step. Each state comes before the earlier ones.
+func TestRoleStateIsTheFirstOfTheConstants(t *testing.T) {
+	var r Role
+	for _, step := range []struct {
+		set  func()
+		want RoleState
+	}{
+		{func() { r.Managed, r.Waiting = true, true }, RoleOffline},
+		{func() { r.Starting = new(time.Now()) }, RoleStarting},
+		{func() { r.Requested = &Command{} }, RoleRequested},
+		{func() { r.Reachable = true }, RoleReachable},
+		{func() { r.Busy = true }, RoleBusy},
+		{func() { r.GivenUp = true }, RoleGivenUp},
+	} {
+		if step.set(); r.State() != step.want {
+			t.Errorf("%+v is %s, want %s", r, r.State(), step.want)
+		}
+	}
+}
+
 // TestOperatorsSeeAndChangeThePool has a role that is given up, and tasks in each state.
 func TestOperatorsSeeAndChangeThePool(t *testing.T) {
 	inPool(t, &Options{MaxRestarts: 1, Progress: -1}, func(ctx context.Context, f *fixture) {

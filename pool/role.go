@@ -140,6 +140,37 @@ func attrRole(name string) slog.Attr     { return slog.String("role", name) }
 func attrTask(t *taskRow) slog.Attr      { return slog.String("task", t.ID) }
 func attrReason(reason string) slog.Attr { return slog.String("reason", reason) }
 
+// RoleState is a state of a role: see [Role.State].
+type RoleState string
+
+// The states of a role. Reachable, Busy, Waiting and Starting of a [Role] are independent of each other.
+const (
+	RoleGivenUp   RoleState = "given-up"  // the pool requests no further restart
+	RoleBusy      RoleState = "busy"      // one of its tasks has a lease that ends in the future
+	RoleReachable RoleState = "reachable" // it has a worker with an Until in the future
+	RoleRequested RoleState = "requested" // the pool requests a restart, which no daemon has taken
+	RoleStarting  RoleState = "starting"  // a daemon has taken a restart
+	RoleOffline   RoleState = "offline"   // no other state
+)
+
+// State returns the first of the states that the role is in, in the order of the constants. A role may be in several, such as busy and
+// reachable: its fields have all of them.
+func (r *Role) State() RoleState {
+	switch {
+	case r.GivenUp:
+		return RoleGivenUp
+	case r.Busy:
+		return RoleBusy
+	case r.Reachable:
+		return RoleReachable
+	case r.Requested != nil:
+		return RoleRequested
+	case r.Starting != nil:
+		return RoleStarting
+	}
+	return RoleOffline
+}
+
 // Role is a role of a pool.
 type Role struct {
 	Name      string     `json:"name"`
