@@ -28,7 +28,7 @@ import (
 //   - A message with a row that has an address is continued when its calls have ended, regardless of newer messages. So each
 //     request gets an answer, even if the agent gets further requests while it waits.
 //
-// asktransport.go has the messages between the agents.
+// askprocedures.go has the messages between the agents.
 //
 // No event waits for the answer: not on the caller, whose reply has ended, nor on the asked agent, whose reply is a fiber.
 

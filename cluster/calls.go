@@ -127,7 +127,7 @@ func (n *Node) InvokeRemote(ctx context.Context, c *dohost.RemoteCall) (answer [
 	if to.id, to.address = n.known.Load().holder(to.cell); to.address == "" || to.id == n.self.ID {
 		return nil, failure(c, errNotServed, dohost.OutcomeNotRun, true)
 	}
-	ctx, done := n.passing.begin(ctx, to)
+	ctx, done := n.inFlight.begin(ctx, to)
 	defer done()
 	return n.sendCall(ctx, client, to, c)
 }

@@ -48,7 +48,7 @@ type nodeLinker struct {
 
 func (l *nodeLinker) linkSockets(ctx context.Context, id dohost.ID, o *dohost.LinkOptions) (socketLink, error) {
 	n := l.rt.node
-	ctx, end := n.passing.begin(ctx, l.to)
+	ctx, end := n.inFlight.begin(ctx, l.to)
 	header := n.signContent(LinkHeader, &sentLink{To: l.to.id, Cell: l.to.cell, Class: []byte(id.Class), Name: []byte(id.Name), Edge: o.Edge})
 	ws, res, err := websocket.Dial(ctx, l.to.address+linkPath, &websocket.DialOptions{
 		HTTPClient: &http.Client{Transport: l.rt.o.Transport}, HTTPHeader: http.Header{LinkHeader: {header}},

@@ -26,18 +26,18 @@ type Host interface {
 
 // Node is a member of a cluster, and serves the cells that the plan gives to it. Its methods may be called from any goroutine.
 type Node struct {
-	o       Options
-	self    Member
-	log     *slog.Logger
-	cancel  context.CancelFunc // ends the goroutine of the node
-	ended   chan struct{}      // closed when that has ended
-	wake    chan struct{}      // holds a hint that a cell has changed
-	known   atomic.Pointer[view]
-	passing passing // of its router, and calls of its objects
-	calls   calls
-	edge    edge // durable sockets of its clients
-	cells   []*localCell
-	expiry  *time.Timer // calls expire at the deadline of the record
+	o        Options
+	self     Member
+	log      *slog.Logger
+	cancel   context.CancelFunc // ends the goroutine of the node
+	ended    chan struct{}      // closed when that has ended
+	wake     chan struct{}      // holds a hint that a cell has changed
+	known    atomic.Pointer[view]
+	inFlight requestsInFlight // of its router, and calls of its objects
+	calls    calls
+	edge     edge // durable sockets of its clients
+	cells    []*localCell
+	expiry   *time.Timer // calls expire at the deadline of the record
 
 	drain    atomic.Bool
 	drained  chan struct{} // closed when a draining node has no cell that another node could have

@@ -93,7 +93,7 @@ func (s *sender) RoundTrip(r *http.Request) (*http.Response, error) {
 	if address == "" || id == to.id || id == s.node.self.ID {
 		return nil, err
 	}
-	s.node.passing.move(to, id, address)
+	s.node.inFlight.move(to, id, address)
 	return s.send(r, address, to.passed)
 }
 

@@ -153,7 +153,7 @@ func (rt *router) passOn(to *target) http.Handler {
 		if rt.o.StepTimeout > 0 {
 			w = &stepWriter{ResponseWriter: w, rc: http.NewResponseController(w), step: rt.o.StepTimeout}
 		}
-		ctx, end := rt.node.passing.begin(r.Context(), to)
+		ctx, end := rt.node.inFlight.begin(r.Context(), to)
 		defer end()
 		rt.proxy.ServeHTTP(w, r.WithContext(context.WithValue(ctx, passedKey{}, to)))
 	})

@@ -281,9 +281,9 @@ func TestHolderThatRefusesConnections(t *testing.T) {
 	a, b := startRouted(t, "a", testSecret, 1), startRouted(t, "b", testSecret, 1)
 	gone := refusing(t)
 	b.serve(0, func(w http.ResponseWriter, r *http.Request) {
-		a.passing.mu.Lock()
-		defer a.passing.mu.Unlock()
-		for to := range a.passing.requests {
+		a.inFlight.mu.Lock()
+		defer a.inFlight.mu.Unlock()
+		for to := range a.inFlight.requests {
 			if to.id != "b" {
 				t.Errorf("the request counts as one to %s", to.id)
 			}

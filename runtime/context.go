@@ -3,6 +3,8 @@ package runtime
 import (
 	"context"
 	"time"
+
+	"github.com/dohost/dohost/internal/seal"
 )
 
 // turnKey is the context key of a turn, or of a releasedCtx.
@@ -92,4 +94,19 @@ func endedOf(ctx context.Context) error {
 		return nil
 	}
 	return ev.incarnation.cause()
+}
+
+// StateOf returns the State of the incarnation that ctx belongs to, or nil. The State leads to the whole host, so only
+// code of this module can call StateOf: it panics if the Key is not of seal.New.
+func StateOf(ctx context.Context, k seal.Key) *State {
+	k.Check()
+	return stateOf(ctx)
+}
+
+func stateOf(ctx context.Context) *State {
+	ev := eventOf(ctx)
+	if ev == nil {
+		return nil
+	}
+	return (*State)(ev.incarnation)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/dohost/dohost/eviction"
-	"github.com/dohost/dohost/internal/seal"
 )
 
 // Sent is a call; its sender collects the answer later.
@@ -37,18 +36,3 @@ func (s *Sent) Done() <-chan error { return s.ev.done }
 // Abandon takes the call back if it has not started, and drops its answer if it has. ctx
 // has ended. The error reports whether the call ran.
 func (s *Sent) Abandon(ctx context.Context) error { return s.ev.abandon(ctx, s.id) }
-
-// StateOf returns the State of the incarnation that ctx belongs to, or nil. The State leads to the whole host, so only
-// code of this module can call StateOf: it panics if the Key is not of seal.New.
-func StateOf(ctx context.Context, k seal.Key) *State {
-	k.Check()
-	return stateOf(ctx)
-}
-
-func stateOf(ctx context.Context) *State {
-	ev := eventOf(ctx)
-	if ev == nil {
-		return nil
-	}
-	return (*State)(ev.incarnation)
-}

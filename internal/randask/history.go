@@ -35,7 +35,7 @@ type parkedRow struct {
 }
 
 // read reads the changes of an object, and its calls that have not ended.
-func (h *history) read(ctx context.Context, o *office) error {
+func (h *history) read(ctx context.Context, o *askObject) error {
 	var changes []dohost.Change
 	var at dohost.Position
 	for {

@@ -15,14 +15,14 @@ import (
 )
 
 // run executes a program, as one event. It returns the number of the changes of the letters.
-func (o *office) run(ctx context.Context, p Program) (end int, err error) {
+func (o *askObject) run(ctx context.Context, p Program) (end int, err error) {
 	return p.Run(func(name string, list []Instr) error {
 		return randtest.Execute(ctx, &o.w.StoredReport, name, list, Instr.control, o.step)
 	}, func() (int, error) { return o.end(ctx) })
 }
 
 // step executes an instruction.
-func (o *office) step(ctx context.Context, name string, in Instr) error {
+func (o *askObject) step(ctx context.Context, name string, in Instr) error {
 	defer o.w.Compared()
 	if o.w.Fault != nil && o.w.Fault(o.incarnation, in) {
 		o.w.Faultf("%s: %s is not as expected", name, randtest.Literal(in))
@@ -56,7 +56,7 @@ func (o *office) step(ctx context.Context, name string, in Instr) error {
 const maxTasks = 30
 
 // send sends a message with a new task.
-func (o *office) send(ctx context.Context, in Instr) error {
+func (o *askObject) send(ctx context.Context, in Instr) error {
 	to, _ := place(in.K)
 	t, ok := o.w.newTask(o.name(), to, in)
 	if !ok {
@@ -83,7 +83,7 @@ func deadlineOf(n int, t task) time.Time {
 }
 
 // all returns the rows that f selects: the questions of agents first, in the order of their times.
-func (o *office) all(ctx context.Context, f func(*inbox.Message) bool) (list []*inbox.Message, err error) {
+func (o *askObject) all(ctx context.Context, f func(*inbox.Message) bool) (list []*inbox.Message, err error) {
 	for row, err := range letters.All(ctx, o.Storage(), nil) {
 		if err != nil {
 			return nil, err
@@ -102,13 +102,13 @@ func (o *office) all(ctx context.Context, f func(*inbox.Message) bool) (list []*
 }
 
 // change executes an instruction that depends on a message.
-func (o *office) change(ctx context.Context, in Instr) error {
+func (o *askObject) change(ctx context.Context, in Instr) error {
 	if in.Op == Delete {
 		other := objects[max(in.N, 0)%len(objects)]
 		if in.N < 0 || other == o.name() {
 			return o.remove(ctx, in.K)
 		}
-		_, err := dohost.Call(ctx, offices.Get(o.Object(), other), (*office).removeFor, in.K)
+		_, err := dohost.Call(ctx, askObjects.Get(o.Object(), other), (*askObject).removeFor, in.K)
 		return err
 	}
 	list, err := o.all(ctx, func(m *inbox.Message) bool {
@@ -142,7 +142,7 @@ func (o *office) change(ctx context.Context, in Instr) error {
 }
 
 // remove deletes a message that waits: the questions of agents are the first.
-func (o *office) remove(ctx context.Context, k int) error {
+func (o *askObject) remove(ctx context.Context, k int) error {
 	list, err := o.all(ctx, waits)
 	if m, ok := randtest.At(list, k); ok && err == nil {
 		_, err = letters.Delete(ctx, o.Storage(), m.ID)
@@ -151,7 +151,7 @@ func (o *office) remove(ctx context.Context, k int) error {
 }
 
 // removeFor is remove for a program of another object.
-func (o *office) removeFor(ctx context.Context, k int) (struct{}, error) {
+func (o *askObject) removeFor(ctx context.Context, k int) (struct{}, error) {
 	return struct{}{}, o.remove(ctx, k)
 }
 
@@ -159,7 +159,7 @@ func (o *office) removeFor(ctx context.Context, k int) (struct{}, error) {
 var errWaited = errors.New("the reply is late")
 
 // waitReply compares the result of a wait with the rows.
-func (o *office) waitReply(ctx context.Context, name string, in Instr) error {
+func (o *askObject) waitReply(ctx context.Context, name string, in Instr) error {
 	list, err := o.all(ctx, func(m *inbox.Message) bool { return m.Request != "" })
 	asked, ok := randtest.At(list, in.K)
 	if err != nil || !ok {

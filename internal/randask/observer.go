@@ -219,7 +219,7 @@ func (w *Observer) Scenario(work Workload) (dohosttest.Scenario, *randtest.Repor
 // Send makes an object execute a program. It returns the faults of the run, and no errors of the call.
 func (w *Observer) Send(ctx context.Context, h *dohosttest.Host, object string, p Program) error {
 	w.Sent(object + ": " + p.String())
-	if end, err := dohost.Call(ctx, offices.Get(h, object), (*office).run, p); err == nil {
+	if end, err := dohost.Call(ctx, askObjects.Get(h, object), (*askObject).run, p); err == nil {
 		w.acknowledge(object, end)
 	}
 	return w.Err()
@@ -229,7 +229,7 @@ func (w *Observer) Send(ctx context.Context, h *dohosttest.Host, object string, 
 func (w *Observer) Check(ctx context.Context, h *dohosttest.Host) error {
 	all := &history{w: w, replies: map[string][]*inbox.Message{}, parked: map[string]parkedRow{}}
 	for _, object := range objects {
-		err := offices.Get(h, object).Do(ctx, func(ctx context.Context, o *office) error { return all.read(ctx, o) })
+		err := askObjects.Get(h, object).Do(ctx, func(ctx context.Context, o *askObject) error { return all.read(ctx, o) })
 		if err != nil {
 			return errors.Join(err, w.Err())
 		}

@@ -78,7 +78,7 @@ func (w *Observer) act(_ context.Context, h *dohosttest.Host, a Act) error {
 			return c.Wait()
 		}
 	case ActEvict:
-		h.Evict(offices.Get(h, object).ID(), dohost.EndCrash)
+		h.Evict(askObjects.Get(h, object).ID(), dohost.EndCrash)
 	case ActWait:
 		h.Advance(time.Duration(a.For) * time.Second)
 	}

@@ -15,16 +15,16 @@ import (
 	"github.com/dohost/dohost/internal/randtest"
 )
 
-// office is an object with agents that ask each other, and those of other offices. It executes programs.
-type office struct {
+// askObject is an object with agents that ask each other, and those of other objects. It executes programs.
+type askObject struct {
 	*agent.Agent[struct{}]
 	w           *Observer
 	incarnation int
 }
 
-const offices dohost.Namespace[office] = "random-ask"
+const askObjects dohost.Namespace[askObject] = "random-ask"
 
-// objects are the names of the offices.
+// objects are the names of the objects.
 var objects = []string{"a", "b", "c"}
 
 // names are the agents that K selects. No agent has the last one.
@@ -77,7 +77,7 @@ var (
 
 // Class returns the class of the objects.
 func Class(w *Observer) dohost.Class {
-	var entries []agent.Entry[office]
+	var entries []agent.Entry[askObject]
 	for _, name := range []string{"clerk", "scout", "guide", "envoy"} {
 		a := &inbox.Agent{
 			Name: name, Model: &answerer{w}, Agents: agentTools(w), EachSender: name == "guide", MaxMessages: 5, Options: options[name],
@@ -85,10 +85,10 @@ func Class(w *Observer) dohost.Class {
 		if name == "scout" {
 			a.Budget.Day.Tokens = dayTokens
 		}
-		entries = append(entries, inbox.On(observed(name, inbox.ForMessages[office](&letters, a))))
+		entries = append(entries, inbox.On(observed(name, inbox.ForMessages[askObject](&letters, a))))
 	}
-	return agent.Bind(offices, func(ctx context.Context, base *agent.Agent[struct{}]) (*office, error) {
-		o := &office{Agent: base, w: w}
+	return agent.Bind(askObjects, func(ctx context.Context, base *agent.Agent[struct{}]) (*askObject, error) {
+		o := &askObject{Agent: base, w: w}
 		end, err := o.end(ctx)
 		if err != nil {
 			return nil, err
@@ -98,17 +98,17 @@ func Class(w *Observer) dohost.Class {
 	}, nil, entries...)
 }
 
-func (o *office) name() string { return o.Object().ID().Name }
+func (o *askObject) name() string { return o.Object().ID().Name }
 
 // end returns the number of the changes of the letters.
-func (o *office) end(ctx context.Context) (int, error) {
+func (o *askObject) end(ctx context.Context) (int, error) {
 	at, err := feed.End(ctx, o.Storage())
 	return int(at.Offset), err
 }
 
 // addressOf returns the address of an agent of an object.
 func addressOf(object, name string) inbox.Address {
-	return inbox.Address{Object: dohost.ID{Class: string(offices), Name: object}.String(), Agent: name}
+	return inbox.Address{Object: dohost.ID{Class: string(askObjects), Name: object}.String(), Agent: name}
 }
 
 // agentTools returns the tools of an agent.
@@ -120,7 +120,7 @@ func agentTools(w *Observer) (list []inbox.AgentTool) {
 			To: func(_ context.Context, by inbox.Ref, input json.RawMessage) (dohost.ID, error) {
 				var in struct{ Object string }
 				err := json.Unmarshal(input, &in)
-				return offices.Get(by.Object(), in.Object).ID(), err
+				return askObjects.Get(by.Object(), in.Object).ID(), err
 			},
 		}
 		switch name {
@@ -129,28 +129,28 @@ func agentTools(w *Observer) (list []inbox.AgentTool) {
 		case "scout":
 			t.Timeout, t.Depth = 0, 0 // the defaults
 		case "envoy":
-			t.Messages, t.Insert, t.Wait = nil, insertFar, waitFar
+			t.Messages, t.Insert, t.Wait = nil, insertRemote, waitRemote
 		}
 		list = append(list, t)
 	}
 	return list
 }
 
-// insertFar inserts a request as an agent of another program does, which observes no deadline.
-func insertFar(ctx context.Context, by inbox.Ref, m inbox.Message) (stored inbox.Message, err error) {
+// insertRemote inserts a request as an agent of another program does, which observes no deadline.
+func insertRemote(ctx context.Context, by inbox.Ref, m inbox.Message) (stored inbox.Message, err error) {
 	m.Deadline = time.Time{}
-	err = far(ctx, by, m, func(ctx context.Context, to dohost.Stub[office]) (err error) {
-		stored, err = dohost.Call(ctx, to, (*office).insertOnce, m)
+	err = callRemote(ctx, by, m, func(ctx context.Context, to dohost.Stub[askObject]) (err error) {
+		stored, err = dohost.Call(ctx, to, (*askObject).insertOnce, m)
 		return err
 	})
 	return stored, err
 }
 
-// waitFar waits for the response to a request of insertFar.
-func waitFar(ctx context.Context, by inbox.Ref, asked inbox.Message) (r inbox.Message, err error) {
-	err = far(ctx, by, asked, func(ctx context.Context, to dohost.Stub[office]) (err error) {
+// waitRemote waits for the response to a request of insertRemote.
+func waitRemote(ctx context.Context, by inbox.Ref, asked inbox.Message) (r inbox.Message, err error) {
+	err = callRemote(ctx, by, asked, func(ctx context.Context, to dohost.Stub[askObject]) (err error) {
 		var out reply
-		out, err = dohost.Call(ctx, to, (*office).await, asked)
+		out, err = dohost.Call(ctx, to, (*askObject).await, asked)
 		if r = out.Message; err == nil && out.None {
 			err = &dohost.PublicError{Message: inbox.ErrNoReply.Error()}
 		}
@@ -159,16 +159,16 @@ func waitFar(ctx context.Context, by inbox.Ref, asked inbox.Message) (r inbox.Me
 	return r, err
 }
 
-// far calls the object of a request until the call succeeds.
-func far(ctx context.Context, by inbox.Ref, m inbox.Message, call func(context.Context, dohost.Stub[office]) error) error {
+// callRemote calls the object of a request until the call succeeds.
+func callRemote(ctx context.Context, by inbox.Ref, m inbox.Message, call func(context.Context, dohost.Stub[askObject]) error) error {
 	t, _ := parse[task](m.Content)
 	policy := dohost.RetryPolicy{MaxAttempts: -1, ShouldRetry: dohost.RetryIdempotent}
 	return by.Rows().WaitElsewhere(ctx, func(ctx context.Context) error {
-		return dohost.Retry(ctx, &policy, func(ctx context.Context) error { return call(ctx, offices.Get(by.Object(), t.At)) })
+		return dohost.Retry(ctx, &policy, func(ctx context.Context) error { return call(ctx, askObjects.Get(by.Object(), t.At)) })
 	})
 }
 
-func (o *office) insertOnce(ctx context.Context, m inbox.Message) (inbox.Message, error) {
+func (o *askObject) insertOnce(ctx context.Context, m inbox.Message) (inbox.Message, error) {
 	row, stored, err := letters.Get(ctx, o.Storage(), m.ID)
 	if err != nil || stored {
 		return row.Value, err
@@ -182,7 +182,7 @@ type reply struct {
 	None    bool
 }
 
-func (o *office) await(ctx context.Context, asked inbox.Message) (reply, error) {
+func (o *askObject) await(ctx context.Context, asked inbox.Message) (reply, error) {
 	m, err := inbox.WaitReply(ctx, o, &letters, asked)
 	if errors.Is(err, inbox.ErrNoReply) {
 		return reply{None: true}, nil
@@ -203,16 +203,16 @@ type cycle struct {
 }
 
 // observed compares the cycles of an inbox with the model.
-func observed(name string, in *inbox.Inbox[office, inbox.Message, inbox.Response]) *inbox.Inbox[office, inbox.Message, inbox.Response] {
+func observed(name string, in *inbox.Inbox[askObject, inbox.Message, inbox.Response]) *inbox.Inbox[askObject, inbox.Message, inbox.Response] {
 	generate := in.Generate
-	in.Generate = func(o *office, ctx context.Context, c *inbox.Cycle[inbox.Message]) (inbox.Response, error) {
+	in.Generate = func(o *askObject, ctx context.Context, c *inbox.Cycle[inbox.Message]) (inbox.Response, error) {
 		now, err := o.begin(ctx, name, c)
 		if err != nil {
 			return inbox.Response{}, err
 		}
 		return generate(o, context.WithValue(ctx, cycleKey{}, now), c)
 	}
-	in.OnError = func(o *office, ctx context.Context, err error, _ []dohost.Row[inbox.Message]) {
+	in.OnError = func(o *askObject, ctx context.Context, err error, _ []dohost.Row[inbox.Message]) {
 		interrupted := strings.Contains(err.Error(), "had no effect in") // too often
 		if !errors.Is(err, errModel) && !randtest.Ended(ctx, err) && !interrupted && !strings.Contains(err.Error(), "the rows have changed") {
 			o.w.Faultf("a cycle of %s in %s fails: %v", name, o.name(), err)
@@ -222,7 +222,7 @@ func observed(name string, in *inbox.Inbox[office, inbox.Message, inbox.Response
 }
 
 // begin checks the rows and the prompt of a cycle.
-func (o *office) begin(ctx context.Context, name string, c *inbox.Cycle[inbox.Message]) (*cycle, error) {
+func (o *askObject) begin(ctx context.Context, name string, c *inbox.Cycle[inbox.Message]) (*cycle, error) {
 	now := &cycle{object: o.name(), agent: name, position: dohost.WorkPositionOf(ctx).Name()}
 	pending, none := map[string]bool{}, false
 	for _, row := range c.Pending {

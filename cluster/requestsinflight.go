@@ -14,15 +14,15 @@ const leaveTime = 30 * time.Second
 // errNoMember is the cause of the end of a request whose node may not answer any more.
 var errNoMember = errors.New("cluster: the node is not a member any more")
 
-// passing has the requests that other nodes are answering. Its methods may be called from any goroutine.
-type passing struct {
+// requestsInFlight has the requests that other nodes are answering. Its methods may be called from any goroutine.
+type requestsInFlight struct {
 	// mu guards requests and the ids of their targets. No lock is taken while it is held.
 	mu       sync.Mutex
 	requests map[*target]context.CancelCauseFunc
 }
 
 // begin adds a request. end removes it.
-func (p *passing) begin(ctx context.Context, to *target) (_ context.Context, end func()) {
+func (p *requestsInFlight) begin(ctx context.Context, to *target) (_ context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -39,14 +39,14 @@ func (p *passing) begin(ctx context.Context, to *target) (_ context.Context, end
 }
 
 // move changes the node of a request.
-func (p *passing) move(to *target, id, address string) {
+func (p *requestsInFlight) move(to *target, id, address string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	to.id, to.address = id, address
 }
 
 // cancel ends the requests to a node.
-func (p *passing) cancel(id string) {
+func (p *requestsInFlight) cancel(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for to, cancel := range p.requests {
@@ -69,7 +69,7 @@ func (n *Node) learn(v *view) {
 		}
 		time.AfterFunc(leaveTime, func() {
 			if n.known.Load().addresses[id] == "" {
-				n.passing.cancel(id)
+				n.inFlight.cancel(id)
 			}
 		})
 	}

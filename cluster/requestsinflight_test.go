@@ -55,7 +55,7 @@ func TestRequestToLostNodeEnds(t *testing.T) {
 				t.Errorf("%q: %q, want %q", tt.request, got, tt.want)
 			}
 			synctest.Wait()
-			if left := len(node.passing.requests); left != 0 {
+			if left := len(node.inFlight.requests); left != 0 {
 				t.Errorf("%q: %d requests are left", tt.request, left)
 			}
 		})
@@ -96,11 +96,11 @@ func TestTickEndsRequestsToLostNodes(t *testing.T) {
 		n := &Node{o: Options{Table: readTable{}, TTL: time.Minute}, self: Member{ID: "n"}, log: slog.New(slog.DiscardHandler), sent: time.Now()}
 		n.known.Store(newView(&Snapshot{Members: []Member{{ID: "a", Address: "http://a"}}}))
 		stays, moves := &target{id: "a"}, &target{id: "a"}
-		first, end := n.passing.begin(t.Context(), stays)
+		first, end := n.inFlight.begin(t.Context(), stays)
 		defer end()
-		second, end := n.passing.begin(t.Context(), moves)
+		second, end := n.inFlight.begin(t.Context(), moves)
 		defer end()
-		n.passing.move(moves, "b", "http://b")
+		n.inFlight.move(moves, "b", "http://b")
 		if err := n.tick(t.Context()); err != nil {
 			t.Fatal(err)
 		}
