@@ -32,7 +32,7 @@ type drive struct {
 }
 
 // during has clients call while an event occurs, and checks their histories.
-func (d *drive) during(event string, f func()) {
+func (d *drive) during(event string, f func()) spell {
 	d.t.Helper()
 	d.load.use(d.list)
 	stop := d.load.start()
@@ -43,7 +43,7 @@ func (d *drive) during(event string, f func()) {
 	d.load.use(d.list)
 	d.load.awaitAnswers(d.places()...)
 	stop()
-	d.load.check(fmt.Sprintf("%s, after %v", event, time.Since(begun).Round(time.Millisecond)))
+	return d.load.check(fmt.Sprintf("%s, after %v", event, time.Since(begun).Round(time.Millisecond)))
 }
 
 // suspend stops a node until the others serve all objects, and then continues it, with requests that it has not read.
@@ -179,7 +179,7 @@ func TestCellsOfThreeNodes(t *testing.T) {
 	d.during("a third node joins", func() { d.join(2, t.TempDir()) })
 	d.during("SIGSTOP of an owner", func() { d.suspend(d.owner()) })
 	d.during("kill -9 of an owner", d.killAfterWrites)
-	d.load.checkBlobs(*blobs)
+	d.load.checkBlobs(0, *blobs, *blobs)
 	for _, n := range []int{1, objects} {
 		rate := d.load.crowd(n, 256, *calls)
 		d.load.check(fmt.Sprintf("256 callers of %d objects, %.0f additions/s", n, rate))

@@ -38,9 +38,10 @@ type traffic struct {
 	calls     atomic.Int64
 	answers   [3][objects]atomic.Int64 // acknowledged additions, by the place of the client
 
-	mu        sync.Mutex
-	additions [objects]map[string]addition // by id
-	errors    map[string]int
+	mu          sync.Mutex
+	additions   [objects]map[string]addition // by id
+	errors      map[string]int
+	unavailable [objects]int // answers with the status 503 since the last check
 }
 
 // addition is a request that adds one to the total of an object.
@@ -89,7 +90,7 @@ const (
 )
 
 // call calls a method of an object at a node, and records the call in the history of the object whose total the answer has. It reports
-// whether the call was answered.
+// whether the call was answered. An answer with the status 503 must have Retry-After.
 func (l *traffic) call(ctx context.Context, wait time.Duration, place int, address string, object int, method string) bool {
 	number := l.calls.Add(1)
 	id := fmt.Sprint(number)
@@ -111,6 +112,13 @@ func (l *traffic) call(ctx context.Context, wait time.Duration, place int, addre
 	if err != nil {
 		total = unknownTotal
 		l.errors[fmt.Sprintf("%v, may have run: %v", withoutAddress(err), ran)]++
+		unavailable, fault := isUnavailable(err)
+		if unavailable {
+			l.unavailable[object]++
+		}
+		if fault != nil {
+			l.t.Error(fault)
+		}
 	}
 	if ran {
 		l.histories[counts].add(int(number), n, begun, ended, total)
@@ -203,22 +211,27 @@ func (l *traffic) fill(blobs int) {
 	l.t.Helper()
 	for seed := range blobs {
 		for limit := time.Now().Add(clusterTime); ; pause(l.t, limit, "a large write") {
-			if _, err := call(l.t.Context(), l.http, *l.addresses[0].Load()+"/objects/tally/"+l.names[0]+"/write", seed, &struct{}{}); err == nil {
+			if _, err := l.write(0, 0, blobWrite{Seed: seed}); err == nil {
 				break
 			}
 		}
 	}
 }
 
-// checkBlobs reads the blobs of the first object.
-func (l *traffic) checkBlobs(blobs int) {
+// write writes a blob to an object at a node.
+func (l *traffic) write(place, object int, w blobWrite) (ran bool, err error) {
+	return call(l.t.Context(), l.http, *l.addresses[place].Load()+"/objects/tally/"+l.names[object]+"/write", w, &struct{}{})
+}
+
+// checkBlobs reads the blobs of an object.
+func (l *traffic) checkBlobs(object, least, most int) {
 	l.t.Helper()
 	for limit := time.Now().Add(clusterTime); ; pause(l.t, limit, "a large read") {
 		n := 0
-		_, err := call(l.t.Context(), l.http, *l.addresses[0].Load()+"/objects/tally/"+l.names[0]+"/written", struct{}{}, &n)
+		_, err := call(l.t.Context(), l.http, *l.addresses[0].Load()+"/objects/tally/"+l.names[object]+"/written", struct{}{}, &n)
 		if err == nil {
-			if n != blobs {
-				l.t.Errorf("%d of %d blobs are left", n, blobs)
+			if n < least || n > most {
+				l.t.Errorf("the object has %d blobs, want %d to %d", n, least, most)
 			}
 			return
 		}
@@ -266,11 +279,16 @@ func (l *traffic) sendLate(place int) (answered func()) {
 	return done.Wait
 }
 
+// spell is the time between two checks, as the clients have seen it.
+type spell struct {
+	gap         time.Duration // the longest time between two answers of an object
+	unavailable [objects]int  // answers with the status 503
+}
+
 // check reads each object at each node, and checks the histories since the last check, while no client calls.
-func (l *traffic) check(event string) {
+func (l *traffic) check(event string) (s spell) {
 	l.t.Helper()
 	calls := 0
-	gap := time.Duration(0)
 	for o := range objects {
 		last := 0
 		for place := range l.addresses {
@@ -286,14 +304,16 @@ func (l *traffic) check(event string) {
 		}
 		h := &l.histories[o]
 		calls += len(h.ops)
-		gap = max(gap, h.gap())
+		s.gap = max(s.gap, h.gap())
 		if err := h.verdict(last); err != nil {
 			l.t.Errorf("%s: object %s: %v", event, l.names[o], err)
 		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.t.Logf("%s: %d calls; the longest time between two answers of an object: %v", event, calls, gap.Round(time.Millisecond))
+	s.unavailable, l.unavailable = l.unavailable, [objects]int{}
+	l.t.Logf("%s: %d calls; the longest time between two answers of an object: %v", event, calls, s.gap.Round(time.Millisecond))
+	return s
 }
 
 // checkEffects waits until no call between objects is pending, and reports the faults of the effects.

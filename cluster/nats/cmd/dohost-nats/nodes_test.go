@@ -58,11 +58,12 @@ type nodes struct {
 	servers *natstest.Servers
 	js      jetstream.JetStream
 	secret  string
+	lease   time.Duration
 	list    [3]*node
 }
 
 func newNodes(t *testing.T, program string) *nodes {
-	c := &nodes{t: t, program: program, servers: natstest.Start(t, 3, "always"), secret: filepath.Join(t.TempDir(), "secret")}
+	c := &nodes{t: t, program: program, servers: natstest.Start(t, 3, "always"), secret: filepath.Join(t.TempDir(), "secret"), lease: lease}
 	if err := os.WriteFile(c.secret, []byte("a secret of this test"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +77,7 @@ func newNodes(t *testing.T, program string) *nodes {
 // start starts a process on a directory.
 func (c *nodes) start(cells int, data string) *node {
 	c.t.Helper()
-	return start(c.t, c.servers, c.program, "--data", data, "--admin", "127.0.0.1:0", "--cluster-lease", lease.String(),
+	return start(c.t, c.servers, c.program, "--data", data, "--admin", "127.0.0.1:0", "--cluster-lease", c.lease.String(),
 		"--cells", fmt.Sprint(cells), "--cluster-secret", c.secret)
 }
 

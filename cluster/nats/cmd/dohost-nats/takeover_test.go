@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -153,9 +154,32 @@ func call(ctx context.Context, c *http.Client, url string, in, out any) (ran boo
 	if res.StatusCode == http.StatusOK {
 		return true, json.NewDecoder(res.Body).Decode(out)
 	}
-	var refusal struct{ Ran, Message string }
-	err = json.NewDecoder(res.Body).Decode(&refusal)
-	return refusal.Ran != "no", errors.Join(err, fmt.Errorf("status %d: %s", res.StatusCode, refusal.Message))
+	r := &refusal{status: res.StatusCode, retryAfter: res.Header.Get("Retry-After")}
+	err = json.NewDecoder(res.Body).Decode(r)
+	return r.Ran != "no", errors.Join(err, r)
+}
+
+// refusal is an answer with another status than 200.
+type refusal struct {
+	status       int
+	retryAfter   string // the header
+	Ran, Message string
+}
+
+// Error returns the status and the message.
+func (r *refusal) Error() string { return fmt.Sprintf("status %d: %s", r.status, r.Message) }
+
+// isUnavailable reports whether an error is an answer with the status 503. Then it returns an error if the answer has no number of seconds
+// in Retry-After.
+func isUnavailable(err error) (unavailable bool, fault error) {
+	r, ok := errors.AsType[*refusal](err)
+	if !ok || r.status != http.StatusServiceUnavailable {
+		return false, nil
+	}
+	if seconds, err := strconv.Atoi(r.retryAfter); err != nil || seconds < 1 {
+		return true, fmt.Errorf("%w; Retry-After is %q", r, r.retryAfter)
+	}
+	return true, nil
 }
 
 const counters = 4

@@ -137,9 +137,15 @@ func blob(seed int) []byte {
 	return b
 }
 
+// blobWrite is the argument of write.
+type blobWrite struct {
+	Seed    int
+	Padding string // takes memory while the call waits
+}
+
 // write stores a blob.
-func (c *tally) write(ctx context.Context, seed int) (struct{}, error) {
-	return struct{}{}, dohost.Put(ctx, c.st.Storage(), blobPrefix+strconv.Itoa(seed), blob(seed))
+func (c *tally) write(ctx context.Context, w blobWrite) (struct{}, error) {
+	return struct{}{}, dohost.Put(ctx, c.st.Storage(), blobPrefix+strconv.Itoa(w.Seed), blob(w.Seed))
 }
 
 // written returns the number of blobs, or an error if one has other bytes.
