@@ -176,9 +176,16 @@ func TestCellsOfThreeNodes(t *testing.T) {
 	d.join(0, t.TempDir())
 	d.join(1, t.TempDir())
 	d.awaitBalance()
-	d.during("a third node joins", func() { d.join(2, t.TempDir()) })
+	joined := d.during("a third node joins", func() {
+		begun := time.Now()
+		d.join(2, t.TempDir())
+		d.awaitBalance()
+		within(t, "the balance of the cells", time.Since(begun), joinTimeLimit)
+	})
+	within(t, "the longest time between two answers while a third node joins", joined.gap, joinGapLimit)
 	d.during("SIGSTOP of an owner", func() { d.suspend(d.owner()) })
-	d.during("kill -9 of an owner", d.killAfterWrites)
+	killed := d.during("kill -9 of an owner", d.killAfterWrites)
+	within(t, "the longest time between two answers after kill -9 of an owner", killed.gap, ownerKilledLimit)
 	d.load.checkBlobs(0, *blobs, *blobs)
 	for _, n := range []int{1, objects} {
 		rate := d.load.crowd(n, 256, *calls)

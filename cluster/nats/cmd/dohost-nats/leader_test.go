@@ -137,7 +137,7 @@ func TestStreamLeaderThatIsKilledLeavesTheOwners(t *testing.T) {
 	}
 	d.awaitBalance()
 	cell, w := 0, written{}
-	d.during("kill -9 of the server that leads a stream", func() {
+	killed := d.during("kill -9 of the server that leads a stream", func() {
 		d.awaitReplicas()
 		var leader string
 		cell, leader = d.streamLeader()
@@ -152,6 +152,7 @@ func TestStreamLeaderThatIsKilledLeavesTheOwners(t *testing.T) {
 		}
 		d.servers.Restart(t, leader)
 	})
+	within(t, "the longest time between two answers", killed.gap, leaderKilledLimit)
 	t.Logf("large writes: %+v", w)
 	if w.refused == 0 {
 		t.Error("the object has refused no call with the status 503 before the election")

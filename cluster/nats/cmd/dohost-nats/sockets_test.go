@@ -153,14 +153,14 @@ func (a *audience) finish() {
 	}
 }
 
-// pauses describes the longest pauses of the clients, after finish.
-func (a *audience) pauses() string {
+// pauses returns the shortest and the longest one of the longest pauses of the clients, after finish.
+func (a *audience) pauses() (shortest, longest time.Duration) {
 	var all []time.Duration
 	for _, l := range a.clients {
 		all = append(all, l.longest)
 	}
 	slices.Sort(all)
-	return fmt.Sprintf("%v to %v", all[0].Round(10*time.Millisecond), all[len(all)-1].Round(10*time.Millisecond))
+	return all[0].Round(10 * time.Millisecond), all[len(all)-1].Round(10 * time.Millisecond)
 }
 
 // TestSocketsSurviveTheirOwner kills the owner of an object with a thousand clients, which are connected to another node, and then moves the
@@ -205,7 +205,9 @@ func TestSocketsSurviveTheirOwner(t *testing.T) {
 	close(stop)
 	wait()
 	a.finish()
-	t.Logf("%d clients have heard %d frames each; the longest pause of a client: %s", len(a.clients), a.sent.Load(), a.pauses())
+	shortest, longest := a.pauses()
+	t.Logf("%d clients have heard %d frames each; the longest pause of a client: %v to %v", len(a.clients), a.sent.Load(), shortest, longest)
+	within(t, "the longest pause of a client", longest, socketGapLimit)
 	for limit := time.Now().Add(clusterTime); ; pause(t, limit, "the end of the sockets") {
 		var left [2]int
 		_, err := call(t.Context(), http.DefaultClient, c.list[1].at+"/objects/hall/"+name+"/left", struct{}{}, &left)
