@@ -177,10 +177,14 @@ func TestCellsOfThreeNodes(t *testing.T) {
 	d.join(1, t.TempDir())
 	d.awaitBalance()
 	joined := d.during("a third node joins", func() {
-		begun := time.Now()
+		stop, begun := d.watchMoves(), time.Now()
 		d.join(2, t.TempDir())
-		d.awaitBalance()
-		within(t, "the balance of the cells", time.Since(begun), joinTimeLimit)
+		shares := d.awaitBalanceFor(joinTimeLimit)
+		took, m := time.Since(begun), stop()
+		t.Logf("the nodes serve %v cells after %v, and %d moves", shares, took.Round(time.Millisecond), m.all)
+		if m.all == 0 || m.most != 1 {
+			t.Errorf("%d moves of cells, up to %d of them at the same time", m.all, m.most)
+		}
 	})
 	within(t, "the longest time between two answers while a third node joins", joined.gap, joinGapLimit)
 	d.during("SIGSTOP of an owner", func() { d.suspend(d.owner()) })

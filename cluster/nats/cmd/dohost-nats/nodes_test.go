@@ -124,7 +124,13 @@ func (c *nodes) owners() (shares [3]int, ok bool) {
 // awaitBalance waits until the nodes of all places serve the cells, and each has its share.
 func (c *nodes) awaitBalance() {
 	c.t.Helper()
-	for limit := time.Now().Add(clusterTime); ; pause(c.t, limit, "the balance of the cells") {
+	c.awaitBalanceFor(clusterTime)
+}
+
+// awaitBalanceFor is awaitBalance with a bound. It returns the shares, which differ by at most one.
+func (c *nodes) awaitBalanceFor(bound time.Duration) [3]int {
+	c.t.Helper()
+	for limit := time.Now().Add(bound); ; pause(c.t, limit, "the balance of the cells") {
 		shares, ok := c.owners()
 		least, most, sum := cells, 0, 0
 		for i, n := range c.list {
@@ -133,7 +139,7 @@ func (c *nodes) awaitBalance() {
 			}
 		}
 		if ok && sum == cells && most-least <= 1 {
-			return
+			return shares
 		}
 	}
 }
