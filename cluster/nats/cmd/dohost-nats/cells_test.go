@@ -190,6 +190,11 @@ func TestCellsOfThreeNodes(t *testing.T) {
 	d.during("SIGSTOP of an owner", func() { d.suspend(d.owner()) })
 	killed := d.during("kill -9 of an owner", d.killAfterWrites)
 	within(t, "the longest time between two answers after kill -9 of an owner", killed.gap, ownerKilledLimit)
+	refused := killed.unavailable[0] + killed.unavailable[cells] // of the objects in the cell of that owner
+	t.Logf("%d answers with the status 503 and Retry-After", refused)
+	if refused == 0 {
+		t.Error("no client of the killed owner's cell got the status 503")
+	}
 	d.load.checkBlobs(0, *blobs, *blobs)
 	for _, n := range []int{1, objects} {
 		rate := d.load.crowd(n, 256, *calls)
