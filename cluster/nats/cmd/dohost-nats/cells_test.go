@@ -125,7 +125,7 @@ func (d *drive) killServers() {
 
 // killAfterWrites kills the owner of a cell with a long log.
 func (d *drive) killAfterWrites() {
-	d.load.fill(*blobs)
+	d.load.fill(0, *blobs)
 	if s, err := d.js.Stream(d.t.Context(), "dohost-main-0-of-8"); err == nil {
 		d.t.Logf("the log of the cell has %.1f MB", float64(s.CachedInfo().State.Bytes)/1e6)
 	}

@@ -206,10 +206,10 @@ func (l *traffic) crowd(objects, callers, calls int) float64 {
 	return float64(callers*calls) / time.Since(begun).Seconds()
 }
 
-// fill writes blobs to the first object.
-func (l *traffic) fill(blobs int) {
+// fill writes the blobs of some seeds to the first object.
+func (l *traffic) fill(from, to int) {
 	l.t.Helper()
-	for seed := range blobs {
+	for seed := from; seed < to; seed++ {
 		for limit := time.Now().Add(clusterTime); ; pause(l.t, limit, "a large write") {
 			if _, err := l.write(0, 0, blobWrite{Seed: seed}); err == nil {
 				break
@@ -223,12 +223,20 @@ func (l *traffic) write(place, object int, w blobWrite) (ran bool, err error) {
 	return call(l.t.Context(), l.http, *l.addresses[place].Load()+"/objects/tally/"+l.names[object]+"/write", w, &struct{}{})
 }
 
+// address returns the address of a node.
+func (l *traffic) address() (address string) {
+	for i := 0; address == "" && i < len(l.addresses); i++ {
+		address = *l.addresses[i].Load()
+	}
+	return address
+}
+
 // checkBlobs reads the blobs of an object.
 func (l *traffic) checkBlobs(object, least, most int) {
 	l.t.Helper()
 	for limit := time.Now().Add(clusterTime); ; pause(l.t, limit, "a large read") {
 		n := 0
-		_, err := call(l.t.Context(), l.http, *l.addresses[0].Load()+"/objects/tally/"+l.names[object]+"/written", struct{}{}, &n)
+		_, err := call(l.t.Context(), l.http, l.address()+"/objects/tally/"+l.names[object]+"/written", struct{}{}, &n)
 		if err == nil {
 			if n < least || n > most {
 				l.t.Errorf("the object has %d blobs, want %d to %d", n, least, most)
