@@ -131,7 +131,7 @@ func describe(err error) (ErrorBody, int) {
 	switch {
 	case status == http.StatusTooManyRequests:
 		b.Overloaded = false // the caller has reached its limit, not the object
-	case b.Overloaded, servedElsewhere(cause) && !b.Remote:
+	case b.Overloaded, unavailable(cause) && !b.Remote:
 		status = http.StatusServiceUnavailable
 	}
 	return b, status
@@ -248,10 +248,11 @@ func classifyRequest(err error) (code string, status int) {
 	return "", 0
 }
 
-// servedElsewhere reports whether the host is closing, or has lost its lease on the shared log, so that another host may serve the object.
-func servedElsewhere(err error) bool {
+// unavailable reports whether an incarnation has ended for a cause that passes: its host is closing, or has lost its lease on the shared
+// log, so that another host may serve the object, or its log stored nothing for too long.
+func unavailable(err error) bool {
 	f, ok := errors.AsType[*Fenced](err)
-	return ok && f != nil && (f.Reason == ReasonClosing || f.Reason == ReasonStore && errors.Is(f.Err, ErrFenced))
+	return ok && f != nil && (f.Reason == ReasonClosing || f.Reason == ReasonStall || f.Reason == ReasonStore && errors.Is(f.Err, ErrFenced))
 }
 
 // WriteError answers an HTTP request with err as an [ErrorBody]. For the status 429 or 503 it sets Retry-After, if w has none. Unless

@@ -32,6 +32,7 @@ func TestDescribeErrorOfWrappedCauses(t *testing.T) {
 		{&dohost.Error{Err: dohost.ErrOverloaded, Outcome: dohost.OutcomeRan}, "failed", http.StatusInternalServerError},
 		{&dohost.Error{Err: dohost.ErrOverloaded, Outcome: dohost.OutcomeNotRun}, "overloaded", http.StatusServiceUnavailable},
 		{&dohost.Error{Err: &dohost.Fenced{Reason: dohost.ReasonClosing}}, "fenced", http.StatusServiceUnavailable},
+		{&dohost.Error{Err: &dohost.Fenced{Reason: dohost.ReasonStall}}, "fenced", http.StatusServiceUnavailable},
 		{&dohost.Error{Err: &dohost.Fenced{Reason: dohost.ReasonStore, Err: fmt.Errorf("%w: no lease", dohost.ErrFenced)}}, "fenced", http.StatusServiceUnavailable},
 		{&dohost.Error{Err: &dohost.Fenced{Reason: dohost.ReasonStore, Err: errors.New("no disk")}}, "fenced", http.StatusInternalServerError},
 		{&dohost.Error{Err: &dohost.Fenced{Reason: dohost.ReasonAborted, Err: fmt.Errorf("callee: %w", dohost.ErrFenced)}}, "fenced", http.StatusInternalServerError},
