@@ -112,7 +112,7 @@ var errMoved = errors.New("agent: the fiber's time has changed without its alarm
 
 // updateRunning is update for a change after which the fiber needs the same alarm, such as a new checkpoint.
 func (fs *fibers) updateRunning(ctx context.Context, id string, change func(*fiberRow) error) error {
-	_, err := fs.update(fs.rows.unarmedContext(ctx), id, func(r *fiberRow) error {
+	_, err := fs.update(fs.rows.keepAlarm(ctx), id, func(r *fiberRow) error {
 		pending, at := r.pending(), r.NotBefore
 		if err := change(r); err != nil {
 			return err

@@ -236,7 +236,7 @@ func (rc *recovery) startHookTask(ctx context.Context, id string) error {
 		case row.State == work.Notifying:
 			err = rc.notify(ctx, &row)
 		case !row.Started && row.Interrupted(rc.owner):
-			err = rc.askInterrupted(ctx, &row, time.Time{})
+			err = rc.askInterrupted(ctx, &row, pause{}, time.Time{})
 		}
 		_, err = rc.deferIfFull(ctx, &row, err)
 		return err
@@ -247,9 +247,9 @@ func (rc *recovery) startHookTask(ctx context.Context, id string) error {
 	return err
 }
 
-// askInterrupted calls OnInterrupted for a row. In the constructor, until is the deadline of the hook; otherwise it is
-// zero, and the hook has no time limit.
-func (rc *recovery) askInterrupted(ctx context.Context, row *fiberRow, until time.Time) error {
+// askInterrupted calls OnInterrupted for a row. In the constructor, the caller is in the pause p, and until is the deadline of
+// the hook; otherwise both are zero, and the hook has no time limit.
+func (rc *recovery) askInterrupted(ctx context.Context, row *fiberRow, p pause, until time.Time) error {
 	i := &InterruptedRun{ID: row.ID, Name: row.Name, Created: time.UnixMilli(row.Created), Attempt: row.Calls, recovery: rc, row: row}
 	failed, err := rc.runHook(ctx, []*fiberRow{row}, until, func(ctx context.Context) error {
 		return rc.class.interrupted(rc.self, row.position().Context(ctx), i)
@@ -260,8 +260,8 @@ func (rc *recovery) askInterrupted(ctx context.Context, row *fiberRow, until tim
 		return err
 	case failed != nil:
 		return rc.recordHookFailure(ctx, row, failed)
-	case !until.IsZero():
-		ctx = rc.rows.unarmedContext(ctx) // of recovery.begin
+	case p.rows != nil:
+		ctx = p.armLater(ctx) // of recovery.begin
 	}
 	if err := rc.end(ctx, row.ID); err != nil {
 		return err

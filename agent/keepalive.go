@@ -22,7 +22,7 @@ func (c *core) keepAlive(ctx context.Context) (release func(context.Context) err
 		return nil, err
 	}
 	if err := c.rows.change(ctx, func(p *plan) { p.keepAlives++ }); err != nil {
-		_ = c.rows.change(c.rows.unarmedContext(ctx), func(p *plan) { p.keepAlives-- }) // the alarm may be too early
+		_ = c.rows.change(c.rows.keepAlarm(ctx), func(p *plan) { p.keepAlives-- }) // the alarm may be too early
 		return nil, err
 	}
 	if c.unpin == nil {
@@ -64,7 +64,7 @@ func (c *core) releaseKeepAlive(ctx context.Context) error {
 		c.unpin()
 		c.unpin = nil
 	} else {
-		ctx = c.rows.unarmedContext(ctx) // the heartbeat stays
+		ctx = c.rows.keepAlarm(ctx) // the heartbeat stays
 	}
 	return c.rows.change(ctx, func(p *plan) { p.keepAlives-- })
 }

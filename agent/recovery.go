@@ -113,7 +113,7 @@ func (rc *recovery) begin(ctx context.Context, prepare func(context.Context) err
 			return more, err
 		})
 		if err == nil && asked && !full { // else the alarm continues
-			err = p(func(ctx context.Context) error { return rc.askRecoveryInConstructor(ctx, until) })
+			err = p.between(func(ctx context.Context) error { return rc.askRecoveryInConstructor(ctx, p, until) })
 		}
 		return found, err
 	})
@@ -128,18 +128,18 @@ func (rc *recovery) recoverInConstructor(ctx context.Context, row *fiberRow, p p
 	if err != nil || !asks {
 		return err
 	}
-	return p(func(ctx context.Context) error { return rc.askInterrupted(ctx, row, until) })
+	return p.between(func(ctx context.Context) error { return rc.askInterrupted(ctx, row, p, until) })
 }
 
 // askRecoveryInConstructor calls OnRecovery in the constructor, unless no time is left or an earlier call about one of
 // the rows failed: retries do not delay the first event.
-func (rc *recovery) askRecoveryInConstructor(ctx context.Context, until time.Time) error {
+func (rc *recovery) askRecoveryInConstructor(ctx context.Context, p pause, until time.Time) error {
 	rows, err := rc.undecided(ctx)
 	if err != nil {
 		return err
 	}
 	if !time.Now().Before(until) || slices.ContainsFunc(rows, func(r *fiberRow) bool { return r.Calls > 0 }) {
-		return rc.deferRecovery(rc.rows.unarmedContext(ctx)) // recovery.begin sets the alarm
+		return rc.deferRecovery(p.armLater(ctx)) // recovery.begin sets the alarm
 	}
 	return rc.askRecovery(ctx, rows, until)
 }
@@ -338,7 +338,7 @@ func (rc *recovery) syncLarge(p pause, row *fiberRow, written *int) error {
 		return nil
 	}
 	*written = 0
-	return p(rc.store().Sync)
+	return p.between(rc.store().Sync)
 }
 
 // deferIfFull handles an error about a row. If the disk or the task limit is full, it leaves this row and the

@@ -219,7 +219,7 @@ func (rw *rowWork) takeOut(ctx context.Context, x *indexWork, call *rowCall, key
 	case err != nil || !ok || at < 0:
 		return err
 	case len(t.Keys) == 1:
-		_, err := remove(rw.rows.unarmedContext(ctx), rw.rows, &rowTasks, t.ID) // too early an alarm does no harm
+		_, err := remove(rw.rows.keepAlarm(ctx), rw.rows, &rowTasks, t.ID) // too early an alarm does no harm
 		return err
 	}
 	t.Keys = slices.Delete(t.Keys, at, at+1)
@@ -229,7 +229,7 @@ func (rw *rowWork) takeOut(ctx context.Context, x *indexWork, call *rowCall, key
 		}
 		t.Attempt, t.Failures = 0, 0
 	}
-	return put(rw.rows.unarmedContext(ctx), rw.rows, &rowTasks, &t)
+	return put(rw.rows.keepAlarm(ctx), rw.rows, &rowTasks, &t)
 }
 
 // putBack handles a row that a call puts into the index after it has taken it out: the row remains in the task, whose failed

@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/invariants"
 	"github.com/dohost/dohost/internal/work"
 )
 
 // rows is the only writer of the rows of durable work (fibers, schedules, the queue, dead letters, payloads, and the tasks of OnRows), and of
 // the object's alarm. Each write sets the alarm in the same batch, so its callers cannot forget the alarm. The exceptions are the
-// writes with unarmedContext.
+// writes with keepAlarm and pause.armLater.
 type rows struct {
 	*incarnation
 	// wakeup returns when the current rows need the alarm. The comment of arm explains the parameter sure.
@@ -21,6 +22,7 @@ type rows struct {
 	// Owned by the holder of the turn.
 	plan    plan // change changes it
 	unarmed bool // a batch has written rows without the alarm
+	open    int  // calls of batches in progress
 }
 
 // plan is the part of the wakeup that is not in rows.
@@ -41,51 +43,91 @@ func (rs *rows) change(ctx context.Context, f func(*plan)) error {
 // continueDestroying is for a destruction that an earlier incarnation has begun. That incarnation has set the alarm.
 func (rs *rows) continueDestroying() { rs.plan.destroying = true }
 
-// batchKey is the context key of the rows whose batch is running.
+// batchKey is the context key of the rows whose batch is running. Its value is a *rows, or a kept.
 type batchKey struct{}
+
+// kept is the value of batchKey for writes that leave the alarm as it is.
+type kept struct{ rows *rows }
 
 // batch runs change, and then sets the alarm once for all rows that change has written. After an error of change the
 // rows that it has written stay, and the alarm stays as it is: the caller fails its event, or is a Transaction. change must
 // not give up the turn. For sure see arm.
 func (rs *rows) batch(ctx context.Context, sure bool, change func(context.Context) error) error {
-	if ctx.Value(batchKey{}) == rs {
-		rs.unarmed = true
+	switch ctx.Value(batchKey{}) {
+	case rs:
+		err := change(ctx)
+		rs.unarmed = rs.unarmed || err == nil
+		return err
+	case kept{rs}:
 		return change(ctx)
 	}
+	rs.checkArmed(ctx)
 	if err := change(context.WithValue(ctx, batchKey{}, rs)); err != nil {
-		return err
+		return rs.failed(err)
 	}
 	return rs.arm(ctx, sure)
 }
 
-// pause calls f between two batches: see rows.batches.
-type pause func(f func(context.Context) error) error
+// pause ends a batch of rows.batches, and begins the next one.
+type pause struct {
+	ctx  context.Context // of the caller of rows.batches
+	rows *rows
+}
+
+// between calls f between two batches. If rows have been written, it sets the alarm first.
+func (p pause) between(f func(context.Context) error) error {
+	if p.rows.unarmed {
+		if err := p.rows.arm(p.ctx, false); err != nil {
+			return err
+		}
+	}
+	return f(p.ctx)
+}
+
+// armLater returns a context for writes in a function that was passed to between: the next pause, or the end of the batches, sets the alarm.
+// Until then the function neither commits nor gives up the turn.
+func (p pause) armLater(ctx context.Context) context.Context {
+	return context.WithValue(ctx, batchKey{}, p.rows)
+}
 
 // batches is batch for a change that commits or gives up the turn in between. The change does that in a function that it
-// passes to pause, with the context of that function: pause sets the alarm first, if rows have been written.
-// The alarm stays as it is if change reports that it has changed nothing.
+// passes to pause.between, with the context of that function. The alarm stays as it is if change reports that it has changed nothing.
 func (rs *rows) batches(ctx context.Context, sure bool, change func(ctx context.Context, p pause) (changed bool, err error)) error {
-	changed, err := change(context.WithValue(ctx, batchKey{}, rs), func(f func(context.Context) error) error {
-		if rs.unarmed {
-			if err := rs.arm(ctx, false); err != nil {
-				return err
-			}
-		}
-		return f(ctx)
-	})
+	rs.checkArmed(ctx)
+	rs.open++
+	changed, err := change(context.WithValue(ctx, batchKey{}, rs), pause{ctx, rs})
+	rs.open--
 	switch {
-	case err != nil || !changed:
-		return err
+	case err != nil:
+		return rs.failed(err)
+	case !changed:
+		rs.checkArmed(ctx)
+		return nil
 	case sure:
 		return dohost.Transaction(ctx, func(ctx context.Context) error { return rs.arm(ctx, true) })
 	}
 	return rs.arm(ctx, false)
 }
 
-// unarmedContext returns a context for writes that leave the alarm as it is: their rows need no earlier alarm afterwards, or the next pause, or
-// the end of the caller's batches, sets it before they are committed.
-func (rs *rows) unarmedContext(ctx context.Context) context.Context {
-	return context.WithValue(ctx, batchKey{}, rs)
+// failed returns the error of a batch. The alarm stays as it is: see batch.
+func (rs *rows) failed(err error) error {
+	if rs.open == 0 {
+		rs.unarmed = false
+	}
+	return err
+}
+
+// checkArmed panics, in builds that make the checks, if an earlier batch has written rows without the alarm. The code of a batch in
+// progress may have done so.
+func (rs *rows) checkArmed(ctx context.Context) {
+	if invariants.Enabled && rs.unarmed && rs.open == 0 && ctx.Value(batchKey{}) != rs {
+		panic("agent: a batch has written rows, and has not set the alarm")
+	}
+}
+
+// keepAlarm returns a context for writes that leave the alarm as it is: afterwards the rows need no earlier alarm than before.
+func (rs *rows) keepAlarm(ctx context.Context) context.Context {
+	return context.WithValue(ctx, batchKey{}, kept{rs})
 }
 
 // transaction is batch in a Transaction, for changes that belong together.

@@ -15,7 +15,7 @@ import (
 // ARCHITECTURE.md has a picture of it.
 //
 // agent, chat, ledger and web use the public API alone, which proves that an outsider could have
-// written them; so not even internal/invariants is open to them. internal/adminapi has
+// written them; of internal/invariants agent alone uses the constant. internal/adminapi has
 // only the JSON types that web and cli share, internal/agenttool, internal/summary, internal/work and internal/backoff only pure functions.
 var mayImport = map[string][]string{
 	"sharedlog":   {},
@@ -25,7 +25,7 @@ var mayImport = map[string][]string{
 	"runtime":     {"objectstore", "alarm", "eviction", "internal/backoff", "internal/errkind", "internal/guard", "internal/invariants", "internal/seal"},
 	".":           {"runtime", "objectstore", "sharedlog", "alarm", "eviction", "internal/backoff", "internal/errkind", "internal/guard", "internal/invariants", "internal/socket", "internal/budget", "internal/hostof", "internal/kernel", "internal/seal"},
 
-	"agent":            {".", "internal/backoff", "internal/work"},
+	"agent":            {".", "internal/backoff", "internal/invariants", "internal/work"},
 	"ledger":           {".", "internal/backoff", "internal/work"},
 	"chat":             {"agent", "ledger", "pool", ".", "chat/uimessage", "chat/internal/rawjson", "internal/agenttool", "internal/summary", "internal/work"},
 	"inbox":            {"agent", "chat", "internal/agenttool", "internal/summary", "ledger", "."},

@@ -565,6 +565,24 @@ func unlisted() {
 		},
 	},
 	{
+		rule: "unarmed writes",
+		files: map[string]string{
+			"agent/a.go": "package agent\nfunc f() { put(rs.keepAlarm(ctx)) }\nfunc g() { h := p.armLater; h(ctx) }\n" +
+				"func i() { ctx.Value(batchKey{}) }\nfunc j() { k(pause{}); k(pause{rows: rs}) }\nvar l = (*rows).keepAlarm",
+			"agent/a_test.go":     `package agent; func m() { rs.keepAlarm(ctx) }`,
+			"agent/checkpoint.go": "package agent\nfunc (fs *fibers) updateRunning() { fs.rows.keepAlarm(ctx); p.armLater(ctx) }",
+			"agent/rowwriter.go":  `package agent; func n() { rs.keepAlarm(batchKey{}, pause{rs}) }`,
+		},
+		want: []string{
+			"agent/a.go:2: keepAlarm: `agent/a.go f` is not listed, and writes rows without the alarm",
+			"agent/a.go:3: armLater: `agent/a.go g` is not listed, and writes rows without the alarm",
+			"agent/a.go:4: batchKey: only agent/rowwriter.go makes it",
+			"agent/a.go:5: pause: only agent/rowwriter.go makes it",
+			"agent/a.go:6: keepAlarm: `agent/a.go` is not listed, and writes rows without the alarm",
+			"agent/checkpoint.go:2: armLater: `agent/checkpoint.go fibers.updateRunning` is not listed, and writes rows without the alarm",
+		},
+	},
+	{
 		rule: "selector chains",
 		files: map[string]string{
 			"chat/a.go":      "package chat; import \"os\"\nvar a = b.c.d.e\nvar f = b.c.d().e[0].g()\nfunc h() { (*b.c).d.e.f() }\nvar g = os.b.c.d.e",

@@ -31,6 +31,7 @@ var rules = map[string]func(*tree) []string{
 	"recovery files":      recoveryFiles,
 	"row writers":         rowWriters,
 	"alarm writers":       alarmWriters,
+	"unarmed writes":      unarmedWrites,
 	"transports":          transportImports,
 	"wake names":          wakeNames,
 	"layers":              layers,
