@@ -53,7 +53,7 @@ func eachItem(state State, owner string, do func(Item)) {
 				it := charges
 				it.State, it.Owner, it.Run, it.Calls, it.FirstCall, it.NotBefore = state, owner, 7, calls, at.first, at.before
 				if state != Ended && state != Notifying {
-					if charges == (Item{}) || state != Replaced && owner != "" { // the others have no charges
+					if charges == (Item{}) || state != Replaced { // Replace clears the charges of a new payload
 						do(it)
 					}
 					continue
@@ -71,6 +71,8 @@ func eachPolicy(do func(*Policy)) {
 		{MaxRetries: -1}, {MaxRetries: 3}, {MaxRetries: -1, Isolate: 1}, {MaxRetries: 3, Isolate: 1},
 		{MaxRetries: 3, CountAllAttempts: true}, {MaxRetries: -1, MaxStallTime: 24 * time.Hour},
 		{MaxRetries: 3, RetryDelay: time.Minute, MaxRetryDelay: 2 * time.Minute},
+		{MaxRetries: -1, RetryDelay: time.Minute, MaxRetryDelay: 2 * time.Minute},
+		{MaxRetries: -1, Isolate: 1, MaxStallTime: 24 * time.Hour}, {MaxRetries: 3, Isolate: 1, MaxStallTime: 24 * time.Hour},
 	}
 	for bits := range 1 << 7 {
 		is := func(n int) bool { return bits>>n&1 == 1 }
@@ -257,7 +259,9 @@ func (r rules) check(s *taken) {
 	require("an item does not resume after a final interruption", !begins || ev.Kind != Due || !interrupted || it.State == Replaced || !ev.Final)
 	require("the time without progress begins with the first interruption", !begins || ev.Kind != Due || !interrupted ||
 		it.State == Replaced || (next.FirstStall > 0) == (p.MaxStallTime > 0 || it.FirstStall > 0))
-	require("an item that ends its process in every run is bounded", !begins || ev.Kind != Due || retries < 0 || it.Attempt < maxAttempts)
+	require("an item that ends its process in every run is bounded", !begins || ev.Kind != Due || !interrupted || retries < 0 || it.Attempt < maxAttempts)
+	require("a start after a delay was charged before the delay", !begins || ev.Kind != Due || interrupted || next.Attempt == it.Attempt &&
+		next.Stalls == it.Stalls && next.Failures == it.Failures)
 	require("one suspect at a time", !begins || ev.Kind != Due || ev.Alone || !it.Suspect(ev.Owner, p))
 	require("a hook is not called more often than its bound", eff != CallHook || it.Calls < MaxCalls)
 	require("a hook is not called for more than a day", eff != CallHook || it.FirstCall == 0 ||
@@ -279,7 +283,7 @@ func (r rules) check(s *taken) {
 	require("the delay after a failure doubles up to its bound, and has its jitter", !waits ||
 		next.NotBefore == now.UnixMilli()+int64(float64([]int64{1, 1, 2, 2, 2}[next.Failures]*time.Minute.Milliseconds())*(1-ev.Jitter)))
 	require("a failed item is charged before it waits, and has attempts left", !waits ||
-		next.Failures == it.Failures+1 && next.Attempt == it.Attempt+1 && next.Failures+next.Stalls <= retries && !ev.Final)
+		next.Failures == it.Failures+1 && next.Attempt == it.Attempt+1 && (retries < 0 || next.Failures+next.Stalls <= retries) && !ev.Final)
 	require("a completed item does not run again", it.Outcome != Completed || !begins)
 	require("an item that has ended has an outcome", eff != None || next.State != Ended && next.State != Notifying || next.Outcome != 0)
 	require("an open item has none", !next.Open() || next.Outcome == 0)
