@@ -162,7 +162,7 @@ func (l *liveReply) addOnce(ctx context.Context, c Chunk) error {
 	if l.ended {
 		return ErrReplyOver
 	}
-	old, call, ofCall := l.afterChunk(c)
+	old, call, ofCall := l.afterChunk(c, time.Now().UnixMilli())
 	call = decided(ctx, &old, call)
 	seq := l.stream.Len() // which other events that get the turn may advance
 	if !ofCall || call == old {
@@ -230,7 +230,7 @@ func (l *liveReply) applyOnce(ctx context.Context, id string, e callEvent) error
 	if l.ended {
 		return ErrReplyOver
 	}
-	old, row := l.after(id, e)
+	old, row := l.after(id, time.Now().UnixMilli(), e)
 	if row == old {
 		return nil
 	}

@@ -263,7 +263,7 @@ func (l *liveReply) rebuildLog(ctx context.Context, f *agent.Fiber[json.RawMessa
 		}
 		to.calls = maps.Clone(to.calls)
 		for _, c := range add {
-			if _, call, ok := to.afterChunk(c); ok {
+			if _, call, ok := to.afterChunk(c, time.Now().UnixMilli()); ok {
 				to.setCall(call)
 			}
 		}

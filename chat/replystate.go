@@ -3,13 +3,12 @@ package chat
 import (
 	"cmp"
 	"strings"
-	"time"
 
 	"github.com/dohost/dohost/chat/uimessage"
 )
 
 // replyState is the state of a running reply as a value that events are applied to: events of its calls, and chunks of the
-// log. It has no storage and no connection. An event is applied after it was written to the store.
+// log. It has no storage, no connection and no clock. An event is applied after it was written to the store.
 type replyState struct {
 	row        replyRow
 	stream     *uimessage.Stream
@@ -101,20 +100,19 @@ func callExpires(at int64) callEvent {
 	}
 }
 
-// after returns the row of a call before and after an event.
-func (s *replyState) after(id string, e callEvent) (old, row callRow) {
+// after returns the row of a call before and after an event at the time now.
+func (s *replyState) after(id string, now int64, e callEvent) (old, row callRow) {
 	old, ok := s.calls[id]
 	row = old
 	if !ok {
-		now := time.Now().UnixMilli()
 		row = callRow{Message: s.row.Message, ID: id, Reply: s.row.ID, State: CallPending, Created: now, Changed: now}
 	}
 	return old, e(row)
 }
 
-// afterChunk returns the row of the call of a chunk before and after the chunk. ok is false if the chunk has no call whose
+// afterChunk returns the row of the call of a chunk before and after the chunk, at the time now. ok is false if the chunk has no call whose
 // result the server or a client supplies.
-func (s *replyState) afterChunk(c Chunk) (old, row callRow, ok bool) {
+func (s *replyState) afterChunk(c Chunk, now int64) (old, row callRow, ok bool) {
 	id := c.Text("toolCallId")
 	if id == "" || string(c.Member("providerExecuted")) == "true" {
 		return old, row, false
@@ -127,11 +125,11 @@ func (s *replyState) afterChunk(c Chunk) (old, row callRow, ok bool) {
 			return old, row, false
 		}
 	}
-	old, row = s.after(id, func(r callRow) callRow {
+	old, row = s.after(id, now, func(r callRow) callRow {
 		if r.Tool == "" {
 			r.Tool = c.Text("toolName")
 		}
-		return r.withChunk(c, s.row.ID, time.Now().UnixMilli())
+		return r.withChunk(c, s.row.ID, now)
 	})
 	return old, row, true
 }

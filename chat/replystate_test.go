@@ -44,10 +44,10 @@ func TestReplyStateCallEvents(t *testing.T) {
 		{"a call that the provider runs", "7", nil, uimessage.MakeChunk("tool-input-available", "toolCallId", "7", "toolName", "f", "providerExecuted", true), ""},
 	} {
 		if c.event != nil {
-			_, row := s.after(c.id, c.event)
+			_, row := s.after(c.id, 1, c.event)
 			s.setCall(row)
 		} else {
-			if _, row, ok := s.afterChunk(c.chunk); ok {
+			if _, row, ok := s.afterChunk(c.chunk, 1); ok {
 				s.setCall(row)
 			}
 			s.chunkLogged(c.chunk)
@@ -56,7 +56,7 @@ func TestReplyStateCallEvents(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
-	if r := s.calls["1"]; r.Changed == 2 || r.Message != "m" || r.Reply != "r" {
+	if r := s.calls["1"]; r.Created != 1 || r.Changed != 1 || r.Message != "m" || r.Reply != "r" {
 		t.Errorf("row %+v", r)
 	}
 }
@@ -97,10 +97,10 @@ func TestReplyStateCalls(t *testing.T) {
 		runs     executor
 	}{{"own", "f", runsOnServer}, {"g1", "g", runsOnClient}, {"h1", "h", runsInHandler}} {
 		if c.runs != runsInHandler {
-			_, made := s.after(c.id, callMade(c.tool, c.runs, "r", ""))
+			_, made := s.after(c.id, 1, callMade(c.tool, c.runs, "r", ""))
 			s.setCall(made)
 		}
-		_, made, _ := s.afterChunk(ToolInput(c.id, c.tool, ""))
+		_, made, _ := s.afterChunk(ToolInput(c.id, c.tool, ""), 1)
 		s.setCall(made)
 		if recovered := s.chunkLogged(ToolInput(c.id, c.tool, "")); recovered != (i == 0) {
 			t.Errorf("chunk %d ends the recovery: %t", i, recovered)
@@ -122,7 +122,7 @@ func TestReplyStateCalls(t *testing.T) {
 	if n := len(s.unstartedCalls()); n != 2 || !s.canRunCalls() {
 		t.Errorf("%d calls have not begun, runnable: %t", n, s.canRunCalls())
 	}
-	_, begun := s.after("own", callBegun(&Tool{}, "key", 0, 1))
+	_, begun := s.after("own", 1, callBegun(&Tool{}, "key", 0, 1))
 	s.setCall(begun)
 	if n := len(s.unstartedCalls()); n != 1 || s.canRunCalls() {
 		t.Errorf("%d calls have not begun after one began, runnable: %t", n, s.canRunCalls())

@@ -209,7 +209,8 @@ func (rs *toolRuns) start(run *toolRun) error {
 		return nil
 	}
 	run.again = l.begun(id)
-	old, row := l.after(id, callBegun(&run.tool, newKey(), l.numberAmongEqual(run.part), time.Now().UnixMilli()))
+	at := time.Now().UnixMilli()
+	old, row := l.after(id, at, callBegun(&run.tool, newKey(), l.numberAmongEqual(run.part), at))
 	run.call = row.call()
 	if row.External && row.Expires != 0 && (row.Attempts == 1 || !old.External) { // a call with a time limit always has a schedule
 		if err := l.k.calls.scheduleExpiry(rs.ctx, row.Message, id, time.UnixMilli(row.Expires)); err != nil {
