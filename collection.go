@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"reflect"
+	"strings"
 
 	"github.com/dohost/dohost/internal/errkind"
 	"github.com/dohost/dohost/objectstore"
@@ -34,7 +35,8 @@ import (
 // An index that is added later lacks the older rows until they are rewritten.
 type Collection[T any] struct {
 	// Name is 1 to 128 bytes of text without control characters, and no other
-	// collection of the class has it.
+	// collection of the class has it. Names that begin with "dohost." are reserved: a
+	// program can read those collections, and a write is [ErrMisuse].
 	Name string
 	// Key returns a row's key, which is not empty. Rows are in the order of its
 	// bytes; string(KeyOf(n)) makes that the order of numbers or times.
@@ -84,6 +86,9 @@ func (c *Collection[T]) bytes() objectstore.Collection {
 
 // write returns the row write for v.
 func (c *Collection[T]) write(v T, expect uint64) (w objectstore.RowWrite, err error) {
+	if err := c.checkName(); err != nil {
+		return w, err
+	}
 	if c.Key == nil {
 		return w, fmt.Errorf("%w: %q has no Key", errCollection, c.Name)
 	}
@@ -105,6 +110,23 @@ func (c *Collection[T]) write(v T, expect uint64) (w objectstore.RowWrite, err e
 		}
 	}
 	return w, nil
+}
+
+// reservedNames begins the names of collections that only packages of this module write.
+const reservedNames = "dohost."
+
+// checkName returns the error of a write to a collection of a reserved name, unless the type of its rows belongs to this module.
+func (c *Collection[T]) checkName() error {
+	if !strings.HasPrefix(c.Name, reservedNames) || isOurs(reflect.TypeFor[T]()) {
+		return nil
+	}
+	return fmt.Errorf("%w: %q: names of collections that begin with %q are reserved", errCollection, c.Name, reservedNames)
+}
+
+// isOurs reports whether a package of this module declares a type, or a test of the root package.
+func isOurs(t reflect.Type) bool {
+	below, ok := strings.CutPrefix(t.PkgPath(), reflect.TypeFor[State]().PkgPath())
+	return ok && (below == "" || below == "_test" || below[0] == '/')
 }
 
 // keys returns the places of a row. It drops empty and duplicate places.
@@ -224,6 +246,9 @@ func refuse(collection, key string, expected, actual uint64, exists bool) error 
 
 // Delete removes a row and reports whether it existed.
 func (c *Collection[T]) Delete(ctx context.Context, s *Storage, key string) (existed bool, err error) {
+	if err := c.checkName(); err != nil {
+		return false, err
+	}
 	b := c.bytes()
 	return s.rt().DeleteRow(ctx, &b, []byte(key), objectstore.AnyVersion)
 }
@@ -232,6 +257,9 @@ func (c *Collection[T]) Delete(ctx context.Context, s *Storage, key string) (exi
 //
 // Errors: [ErrNotFound], [ErrConflict].
 func (c *Collection[T]) DeleteIf(ctx context.Context, s *Storage, key string, version uint64) error {
+	if err := c.checkName(); err != nil {
+		return err
+	}
 	b := c.bytes()
 	_, err := s.rt().DeleteRow(ctx, &b, []byte(key), version)
 	return err

@@ -362,3 +362,24 @@ func TestFeedOfTwoCollections(t *testing.T) {
 		}
 	})
 }
+
+// TestCollectionOfReservedNameIsNotWritten writes and deletes rows of fibers, with a type of the program. It can read them.
+func TestCollectionOfReservedNameIsNotWritten(t *testing.T) {
+	inShop(t, func(t *testing.T, ctx context.Context, s *dohost.Storage) {
+		fibers := dohost.Collection[string]{Name: "dohost.fibers", Key: func(s string) string { return s }}
+		own := dohost.Collection[time.Time]{Name: "dohost.fibers", Key: time.Time.String}
+		_, ensured := fibers.Ensure(ctx, s, "a")
+		_, deleted := fibers.Delete(ctx, s, "a")
+		for name, err := range map[string]error{
+			"Put": fibers.Put(ctx, s, "a"), "Insert": own.Insert(ctx, s, time.Now()), "Ensure": ensured,
+			"Delete": deleted, "DeleteIf": own.DeleteIf(ctx, s, "a", 1),
+		} {
+			if !errors.Is(err, dohost.ErrMisuse) || !strings.Contains(err.Error(), `"dohost.fibers"`) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if n, err := fibers.Count(ctx, s, nil); n != 0 || err != nil {
+			t.Errorf("%d rows, %v", n, err)
+		}
+	})
+}

@@ -5,7 +5,6 @@ import (
 	"go/ast"
 	"go/token"
 	"go/types"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -36,6 +35,22 @@ func freshContexts(t *tree) (found []string) {
 		}
 		f.uses("context", []string{"Background", "TO" + "DO"}, func(n ast.Node, name string) {
 			found = append(found, t.at(n.Pos(), "context.%s belongs to main, tests and runtime", name))
+		})
+	}
+	return found
+}
+
+// withoutClock are the files and folders of values that events are applied to. Their callers pass the time.
+var withoutClock = []string{"chat/replystate.go", "chat/uimessage", "internal/summary", "internal/work"}
+
+// clocks requires that the code of withoutClock does not read the clock.
+func clocks(t *tree) (found []string) {
+	for _, f := range t.files {
+		if f.test || !slices.Contains(withoutClock, f.path) && !slices.Contains(withoutClock, f.dir) {
+			continue
+		}
+		f.uses("time", []string{"Now", "Since", "Until"}, func(n ast.Node, name string) {
+			found = append(found, t.at(n.Pos(), "time.%s: the caller passes the time", name))
 		})
 	}
 	return found
@@ -129,47 +144,6 @@ func typesIn(list *ast.FieldList) (names []string) {
 		names = append(names, types.ExprString(field.Type))
 	}
 	return names
-}
-
-// durableRows are the collections of durable work, by the only file of their package that writes them, and rowWrites the
-// methods that change them.
-var (
-	durableRows = map[string][]string{
-		"agent/rowwriter.go": {"fiberRows", "scheduleRows", "queue", "deadLetterRows", "payloads", "rowTasks"},
-		"chat/replyrow.go":   {"replies"},
-		"chat/callwriter.go": {"callRows"},
-		"ledger/store.go":    {"operations", "resultParts"},
-	}
-	rowWrites = []string{"Insert", "Ensure", "Put", "Update", "UpdateIf", "Delete", "DeleteIf"}
-)
-
-// rowWriters requires that one file of a package writes a collection of durable work. In package agent it also sets the
-// alarm, in the same batch.
-func rowWriters(t *tree) (found []string) {
-	for _, f := range t.files {
-		writers := map[string]string{} // of a collection
-		for writer, names := range durableRows {
-			if path.Dir(writer) == f.dir && f.path != writer {
-				for _, name := range names {
-					writers[name] = writer
-				}
-			}
-		}
-		if f.test {
-			continue
-		}
-		ast.Inspect(f.syntax, func(n ast.Node) bool {
-			sel, ok := n.(*ast.SelectorExpr)
-			if !ok || !slices.Contains(rowWrites, sel.Sel.Name) {
-				return true
-			}
-			if x, ok := sel.X.(*ast.Ident); ok && writers[x.Name] != "" {
-				found = append(found, t.at(n.Pos(), "%s.%s: only %s writes rows of durable work", x.Name, sel.Sel.Name, writers[x.Name]))
-			}
-			return true
-		})
-	}
-	return found
 }
 
 // alarmSetters are the methods that set the alarm of an agent, with the files that may use each in addition to its definition in alarmWriter,

@@ -495,18 +495,53 @@ func unlisted() {
 	{
 		rule: "row writers",
 		files: map[string]string{
-			"agent/a.go":         "package agent\nfunc f() { fiberRows.Put(); fiberRows.Get(); states.Put() }\nvar g = queue.DeleteIf",
+			"agent/a.go": "package agent\nfunc f() { fiberRows.Put(); fiberRows.Get(); states.Put() }\nvar g = queue.DeleteIf\n" +
+				"func h() { x := &fiberRows; x.Put(); y := fiberRows; y.Put() }\nfunc i() { write(&payloads); get(&payloads); get(queue) }\n" +
+				"func j(queue []int) { queue = s.queue; s = t{queue: queue} }\nvar fiberRows = 1",
 			"agent/a_test.go":    `package agent; func g() { payloads.Delete() }`,
 			"agent/rowwriter.go": `package agent; func h() { fiberRows.Put(); queue.Insert() }`,
 			"chat/c.go":          `package chat; func f() { queue.Put(); replies.Insert(); callRows.Ensure() }`,
 			"chat/replyrow.go":   `package chat; func g() { replies.Put(); callRows.Delete() }`,
 		},
 		want: []string{
-			"agent/a.go:2: fiberRows.Put: only agent/rowwriter.go writes rows of durable work",
-			"agent/a.go:3: queue.DeleteIf: only agent/rowwriter.go writes rows of durable work",
-			"chat/c.go:1: replies.Insert: only chat/replyrow.go writes rows of durable work",
-			"chat/c.go:1: callRows.Ensure: only chat/callwriter.go writes rows of durable work",
-			"chat/replyrow.go:1: callRows.Delete: only chat/callwriter.go writes rows of durable work",
+			"agent/a.go:2: fiberRows: only agent/rowwriter.go writes rows of durable work, and other files only read them",
+			"agent/a.go:3: queue: only agent/rowwriter.go writes rows of durable work, and other files only read them",
+			"agent/a.go:4: fiberRows: only agent/rowwriter.go writes rows of durable work, and other files only read them",
+			"agent/a.go:4: fiberRows: only agent/rowwriter.go writes rows of durable work, and other files only read them",
+			"agent/a.go:5: payloads: only agent/rowwriter.go writes rows of durable work, and other files only read them",
+			"agent/a.go:5: queue: only agent/rowwriter.go writes rows of durable work, and other files only read them",
+			"chat/c.go:1: replies: only chat/replyrow.go writes rows of durable work, and other files only read them",
+			"chat/c.go:1: callRows: only chat/callwriter.go writes rows of durable work, and other files only read them",
+			"chat/replyrow.go:1: callRows: only chat/callwriter.go writes rows of durable work, and other files only read them",
+		},
+	},
+	{
+		rule: "reserved names",
+		files: map[string]string{
+			"agent/a.go": "package agent\nvar a = dohost.Collection[int]{Name: \"dohost.fibers\"}\nvar b = dohost.Collection[int]{Name: \"dohost.new\"}\n" +
+				"func f() { c.Name = `dohost.queue` }\nvar d = dohost.Collection[int]{Name: \"mine\"}\nvar e = dohost.Feed{Name: \"dohost.feed\"}",
+			"agent/a_test.go": `package agent; var g = dohost.Collection[int]{Name: "dohost.fibers"}`,
+			"agent/fibers.go": `package agent; var h = dohost.Collection[int]{Name: "dohost.fibers"}`,
+			"root.go":         `package dohost; var i = Collection[int]{Name: "dohost.more"}`,
+		},
+		want: []string{
+			"agent/a.go:2: \"dohost.fibers\": only agent/fibers.go declares this collection",
+			"agent/a.go:4: \"dohost.queue\": only agent/queue.go declares this collection",
+			"agent/a.go:3: the collection \"dohost.new\" is not listed",
+			"root.go:1: the collection \"dohost.more\" is not listed",
+		},
+	},
+	{
+		rule: "clocks",
+		files: map[string]string{
+			"chat/a.go":                `package chat; import "time"; var a = time.Now()`,
+			"chat/replystate.go":       `package chat; import "time"; func f(b time.Time) { time.Since(b); time.UnixMilli(1) }`,
+			"internal/work/w.go":       `package work; import clock "time"; var c = clock.Now`,
+			"internal/work/ww_test.go": `package work; import "time"; var d = time.Now()`,
+		},
+		want: []string{
+			"chat/replystate.go:1: time.Since: the caller passes the time",
+			"internal/work/w.go:1: time.Now: the caller passes the time",
 		},
 	},
 	{

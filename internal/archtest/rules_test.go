@@ -30,6 +30,8 @@ var rules = map[string]func(*tree) []string{
 	"work policies":       workPolicies,
 	"recovery files":      recoveryFiles,
 	"row writers":         rowWriters,
+	"reserved names":      reservedCollections,
+	"clocks":              clocks,
 	"alarm writers":       alarmWriters,
 	"unarmed writes":      unarmedWrites,
 	"transports":          transportImports,
