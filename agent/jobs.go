@@ -145,14 +145,18 @@ func (js *jobs) startCrashLoopSuspect(ctx context.Context, now time.Time, suspec
 		return err
 	}
 	if len(suspects) > 0 {
-		j := slices.MinFunc(suspects, func(a, b scheduleRow) int { return a.Stalls - b.Stalls })
-		_, err := js.startSchedule(ctx, j, now)
+		_, err := js.startSchedule(ctx, nextSuspect(suspects, func(j scheduleRow) int { return j.Stalls }), now)
 		return err
 	}
 	if it.Item, _, err = js.step(it.ID, it.Item, work.Event{Kind: work.Due, Alone: true}, js.queuePolicy(), now); err != nil {
 		return err
 	}
 	return js.startItem(ctx, it, now)
+}
+
+// nextSuspect returns the suspect that starts first: the one with the fewest stalls.
+func nextSuspect[T any](suspects []T, stalls func(T) int) T {
+	return slices.MinFunc(suspects, func(a, b T) int { return stalls(a) - stalls(b) })
 }
 
 // crashLoopSuspectRuns reports whether a suspect runs.

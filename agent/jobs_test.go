@@ -102,3 +102,14 @@ func TestCronJobRunsOnceWhenTheClockIsSetBack(t *testing.T) {
 		}
 	}
 }
+
+func TestNextSuspectHasTheFewestStalls(t *testing.T) {
+	for _, c := range []struct {
+		stalls []int
+		want   int
+	}{{[]int{2, 3, 4}, 0}, {[]int{4, 2, 3}, 1}, {[]int{4, 3, 2}, 2}, {[]int{3, 2, 2}, 1}} {
+		if got := nextSuspect([]int{0, 1, 2}, func(n int) int { return c.stalls[n] }); got != c.want {
+			t.Errorf("of suspects with %d stalls, number %d is next, want %d", c.stalls, got, c.want)
+		}
+	}
+}

@@ -57,7 +57,7 @@ func (rw *rowWork) startIndex(ctx context.Context, x *indexWork, now time.Time) 
 	if len(suspects) == 0 || x.calls >= x.Parallel || rw.suspectCalls > 0 {
 		return nil
 	}
-	t := slices.MinFunc(suspects, func(a, b rowTask) int { return a.Stalls - b.Stalls })
+	t := nextSuspect(suspects, func(t rowTask) int { return t.Stalls })
 	_, err = rw.begin(ctx, x, t, work.Event{Kind: work.Due, Alone: true}, now)
 	return err
 }
