@@ -563,11 +563,16 @@ func unlisted() {
 		files: map[string]string{
 			"ARCHITECTURE.md": "| step | file | functions |\n|---|---|---|\n| a | `agent/a.go` | `f`, `core.gone`, `core.g` |\n| b | `agent/b.go` | `f` |\n" +
 				"| c | `agent/c.go` | `h` |\n| d | `agent/d.go` |\n| e | `agent/e.go` | `f` |\n| f | `agent/f.go` | `f` |\n| g | `agent/g.go` | `f` |\n" +
-				"| h | `agent/h.go` | `f` |\n\n| i | `agent/i.go` | `f` |\n",
-			"agent/a.go":      "package agent\nfunc f() {}\nfunc (c *core) g() {}",
+				"| h | `agent/h.go` | `f` |\n\n| i | `agent/i.go` | `f` |\n\n" +
+				"The functions in the table also call functions of these files: `agent/k.go`.\n",
+			"agent/a.go":      "package agent\nfunc f() { var c core; c.x.m(c.p); c.y = q; os.n(); c.twice(); f() }\nfunc (c *core) g() { k() }\nfunc h() { q() }",
 			"agent/b.go":      "package agent; func f() {}",
 			"agent/c.go":      "package agent; func f() {}",
 			"agent/c_test.go": "package agent; func h() {}",
+			"agent/k.go":      "package agent; func k() {}\nfunc (c *core) m() {}\nfunc (c *core) n() {}\nfunc (c *core) o() {}",
+			"agent/l.go":      "package agent; func l() {}\nfunc (c *core) p() {}",
+			"agent/q.go":      "package agent; func q() {}\nfunc (c *core) twice() {}",
+			"agent/r.go":      "package agent; func (c *core) twice() {}",
 			"agent/e.go":      "package agent; func f() {}",
 			"agent/f.go":      "package agent; func f() {}",
 			"agent/g.go":      "package agent; func f() {}",
@@ -577,6 +582,7 @@ func unlisted() {
 			"ARCHITECTURE.md: there is no function `agent/a.go core.gone`",
 			"ARCHITECTURE.md: there is no function `agent/c.go h`",
 			"ARCHITECTURE.md: the row \"| d | `agent/d.go` |\" has no file with functions",
+			"ARCHITECTURE.md: the functions of a recovery also call functions of the files `agent/k.go`, `agent/l.go`, and the list has `agent/k.go`",
 			"ARCHITECTURE.md: the recovery of a fiber is in 7 files, want 1 to 6",
 		},
 	},
