@@ -184,3 +184,22 @@ func TestSuspectsDoNotWaitForLaterAlarms(t *testing.T) {
 		s.Stop()
 	})
 }
+
+// TestSuspectThatIsDueLaterRunsOnTime has a suspect that is due after the start, and no other alarm that would wake the scheduler.
+func TestSuspectThatIsDueLaterRunsOnTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newIndex()
+		due := time.Now().Add(10 * time.Second)
+		x.set("suspect", due, lost)
+		var delivered time.Time
+		x.onDeliver = func(objectstore.Alarm) { delivered = time.Now() }
+		s := x.start(Config{CrashLoop: CrashLoop{Unclean: true}})
+		s.Start()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if !delivered.Equal(due) {
+			t.Errorf("delivered at %v; want %v", delivered, due)
+		}
+		s.Stop()
+	})
+}

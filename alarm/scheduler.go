@@ -321,7 +321,7 @@ func (s *Scheduler) sleepTime() time.Duration {
 	d, now := s.cfg.MaxSleep, s.now()
 	reading := time.Until(s.retryAt) <= 0
 	for _, q := range s.order {
-		if e := q.first(); e != nil && s.freePlaces(q) > 0 && (q != s.suspects || s.suspectsReleased) {
+		if e := q.first(); e != nil && s.freePlaces(q) > 0 && (q != s.suspects || s.suspectsMayRun()) {
 			d = min(d, e.at.Sub(now))
 		}
 		if reading && s.needsRefill(q) && q.last.Due.Before(now) {
