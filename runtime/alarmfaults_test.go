@@ -159,6 +159,39 @@ func TestAlarmWithAnUnreadableSlotIsRetried(t *testing.T) {
 	}
 }
 
+// TestAlarmSetByConstructorInheritsNothingFromAnUnreadableSlot has a constructor that sets the alarm again when its slot cannot be read.
+// The handler gets the setting of that alarm, not of an alarm without a generation.
+func TestAlarmSetByConstructorInheritsNothingFromAnUnreadableSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var infos []alarm.Info
+		sets := false
+		class := Class{
+			Name: "counter",
+			New: func(ctx context.Context, s *State) (any, error) {
+				if sets {
+					return &counter{s: s}, s.SetAlarm(ctx, time.Now().Add(time.Hour))
+				}
+				return &counter{s: s}, nil
+			},
+			Alarm: func(_ context.Context, _ any, i alarm.Info) error { infos = append(infos, i); return nil },
+		}
+		h := open(t, objectstore.NewMemFS(), Options{}, class)
+		setAlarm(t, h, "a", time.Minute)
+		if err := do(t.Context(), h, "a", "damage", func(ctx context.Context, c *counter) error {
+			return errors.Join(c.s.Put(ctx, objectstore.Space('m'), []byte("s"), []byte{99}, false), Sync(ctx))
+		}); err != nil {
+			t.Fatal(err)
+		}
+		sets = true
+		h.Evict(id("a"), eviction.EndFence)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if len(infos) != 1 || alarm.SettingOf(infos[0]).Generation == 0 {
+			t.Errorf("runs %+v; want one, with the generation of its alarm", infos)
+		}
+	})
+}
+
 // TestAlarmAttemptOnAFullDiskIsNotCounted writes in the handler while there is no room, for longer
 // than seven tries take.
 func TestAlarmAttemptOnAFullDiskIsNotCounted(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost/alarm"
+	"github.com/dohost/dohost/internal/invariants"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -37,20 +38,24 @@ func generation(slot objectstore.Slot, ok bool) uint64 {
 	return slot.Generation
 }
 
-// delivered returns the delivery that woke inc, or nil. If inc has ended, the delivery is of the next incarnation.
-func (o *object) delivered(inc *incarnation) *delivery {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+// deliveredLocked returns the delivery that was queued when inc began, or nil. It is nil if inc has ended: then the delivery belongs to the
+// next incarnation.
+func (o *object) deliveredLocked(inc *incarnation) *delivery {
+	invariants.Held(&o.mu)
 	if o.alarm == nil || o.incarnation != inc || !o.alarm.compared {
 		return nil
 	}
 	return o.alarm.delivery
 }
 
-// inheritCounts returns the slot of an alarm that the constructor of inc sets. It has the counts and the mark of the alarm that
-// woke inc from the beginning, since the constructor may make the slot durable and then end the process.
+// inheritCounts returns the slot of an alarm that the constructor of inc sets. The slot has the counts and the mark of the delivered alarm
+// from the moment it is set, since the constructor may make the slot durable and then end the process. It inherits nothing if the delivered
+// slot could not be read, or an earlier constructor has deleted the alarm.
 func (inc *incarnation) inheritCounts(slot objectstore.Slot) objectstore.Slot {
-	if d := inc.obj.delivered(inc); d != nil {
+	o := inc.obj
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if d := o.deliveredLocked(inc); d != nil && d.slot.Generation != 0 {
 		slot = alarm.SetByConstructor(slot, d.slot)
 	}
 	return slot
@@ -59,11 +64,16 @@ func (inc *incarnation) inheritCounts(slot objectstore.Slot) objectstore.Slot {
 // rememberSlot stores the generation of the slot after the constructor that the delivery woke.
 // Otherwise a constructor that sets the alarm again would postpone it forever.
 func (o *object) rememberSlot(inc *incarnation) {
-	d := o.delivered(inc)
-	if d == nil {
+	o.mu.Lock()
+	delivered := o.deliveredLocked(inc)
+	o.mu.Unlock()
+	if delivered == nil {
 		return
 	}
-	if slot, ok, err := inc.batch.Slot(); err == nil {
+	slot, ok, err := inc.batch.Slot()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if d := o.deliveredLocked(inc); err == nil && d == delivered { // inc has not ended while the slot was read
 		d.moved, d.movedTo = true, generation(slot, ok)
 	}
 }
