@@ -127,7 +127,7 @@ const (
 	ReasonExclusive   = runtime.ReasonExclusive   // an [Exclusive] section took too long
 	ReasonAlarm       = runtime.ReasonAlarm       // an alarm handler took too long
 	ReasonEvent       = runtime.ReasonEvent       // an event took longer than its limit
-	ReasonStall       = runtime.ReasonStall       // the disk took too long
+	ReasonStall       = runtime.ReasonStall       // the disk, or the shared log, stored nothing for too long
 	ReasonOutput      = runtime.ReasonOutput      // a function given to Emit took too long
 	ReasonStore       = runtime.ReasonStore       // the store failed
 	ReasonClosing     = runtime.ReasonClosing     // [Host.Close]

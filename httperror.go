@@ -248,8 +248,8 @@ func classifyRequest(err error) (code string, status int) {
 	return "", 0
 }
 
-// unavailable reports whether an incarnation has ended for a cause that passes: its host is closing, or has lost its lease on the shared
-// log, so that another host may serve the object, or its log stored nothing for too long.
+// unavailable reports whether an incarnation has ended for a temporary cause: its host is closing, or has lost its lease on the shared
+// log, so that another host may serve the object, or the log of the host stored nothing for too long.
 func unavailable(err error) bool {
 	f, ok := errors.AsType[*Fenced](err)
 	return ok && f != nil && (f.Reason == ReasonClosing || f.Reason == ReasonStall || f.Reason == ReasonStore && errors.Is(f.Err, ErrFenced))

@@ -80,7 +80,7 @@ func (y *Standby) Status() StandbyStatus { return y.y.Status() }
 // Promote does not stop a host that still ships to the archive. From then on there are two stores with different histories.
 func (y *Standby) Promote(ctx context.Context) (StandbyStatus, error) { return y.y.Promote(ctx) }
 
-// PromoteAsIs is Promote without reading the archive; it interrupts a read of Follow or Promote. The promoted store lacks the records that only the
+// PromoteAsIs promotes the standby without reading the archive, and interrupts a read of Follow or Promote. The promoted store lacks the records that only the
 // archive has. Other errors: [ErrNotFound] before the first base is complete.
 func (y *Standby) PromoteAsIs(ctx context.Context) (StandbyStatus, error) {
 	return y.y.PromoteAsIs(ctx)

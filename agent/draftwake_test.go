@@ -411,7 +411,7 @@ func TestDraftWakeTokens(t *testing.T) {
 	})
 }
 
-// TestDraftWakeInRequest has a worker that works in the request, for 2 s. The wake ends as not done, and the next one begins immediately.
+// TestDraftWakeInRequest has a worker that works in the request, for 2 s. The wake ends with pending work, and the next one begins immediately.
 func TestDraftWakeInRequest(t *testing.T) {
 	runDraft(t, func(t *testing.T, c *draftTest) {
 		c.sender.tail, c.worker.within = 3, 2*time.Second

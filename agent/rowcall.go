@@ -219,7 +219,7 @@ func (rw *rowWork) takeOut(ctx context.Context, x *indexWork, call *rowCall, key
 	case err != nil || !ok || at < 0:
 		return err
 	case len(t.Keys) == 1:
-		_, err := remove(rw.rows.keepAlarm(ctx), rw.rows, &rowTasks, t.ID) // too early an alarm does no harm
+		_, err := remove(rw.rows.keepAlarm(ctx), rw.rows, &rowTasks, t.ID) // an early alarm is harmless
 		return err
 	}
 	t.Keys = slices.Delete(t.Keys, at, at+1)

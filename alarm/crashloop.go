@@ -47,8 +47,8 @@ import (
 //   - A mark of this host is no death: the delivery was cut off, and is repeated. A mark of the previous host is no
 //     death either, if that host closed. The end of older hosts is unknown and counts as a death.
 //   - An alarm that a constructor sets during the delivery of the previous alarm inherits the counts and the mark of
-//     that alarm, from the moment when it is set: the constructor may make it durable before it ends. An alarm that is
-//     set while the handler runs inherits the mark. Otherwise an object that sets its alarm whenever it wakes would
+//     that alarm, from the moment when it is set: the constructor may make the new alarm durable and then
+//     end the process. An alarm that is set while the handler runs inherits the mark. Otherwise an object that sets its alarm whenever it wakes would
 //     escape both the back-off and the count of deaths.
 type CrashLoop struct {
 	// Host is the generation of this host in the store.
@@ -137,7 +137,7 @@ const deathMax = 1024 * time.Second
 func deathDelay(n int) time.Duration { return backoff.Delay(n-2, backoffFirst, deathMax) }
 
 // SetByConstructor returns the slot of an alarm that a constructor sets during a delivery of the alarm of the slot delivered. It inherits
-// the counts and the mark of delivered. The new alarm repeats the delivered one if that one's run is interrupted or fails.
+// the counts and the mark of delivered. The new alarm repeats the delivered one if the run of the delivered alarm is interrupted or fails.
 func SetByConstructor(s, delivered objectstore.Slot) objectstore.Slot {
 	s.Attempt, s.Charge, s.Error, s.First = delivered.Attempt, delivered.Charge, delivered.Error, delivered.Setting()
 	return s

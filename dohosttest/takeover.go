@@ -163,6 +163,6 @@ func (w *scenarioRun) takeOver() {
 		case <-time.After(noticeTime):
 			old.unaware = true
 		}
-		_ = old.host.Close() // the error is that it was fenced
+		_ = old.host.Close() // it returns the fence
 	}()
 }

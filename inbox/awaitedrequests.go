@@ -14,11 +14,11 @@ import (
 // A cycle that has asked another agent with Messages does not wait: it ends, and is repeated when the request has an outcome. Invariants:
 //
 //   - The outcome of a request is a function of the rows of the asked object: a response, or a message that is expired, parked or deleted. Each run
-//     of the cycle reads them. A wake-up carries no outcome: a lost one costs time, and one too many costs a run.
+//     of the cycle reads them. A wake-up carries no outcome: a lost one costs time, and an extra one costs a run.
 //   - If the request has no outcome yet, the cycle stores an awaitedRow in the asked object, in the turn of its poll. The batch that makes an outcome
 //     finds the row, deletes it, and wakes the caller: directly in the same object, or else by a fiber that it starts. If the object
 //     is overloaded, or the outcome is a deletion on a full disk, there is no wake-up, and the caller finds the outcome after askPause.
-//   - A wake-up that comes before the end of the cycle that polled makes the repetition immediate: see agent.Rows.Wake.
+//   - A wake-up that arrives before the end of the cycle that polled makes the repetition immediate: see agent.Rows.Wake.
 //   - The repetition is at the end of the time limit, and after askPause in any case: a writer without the inbox, or an import, may have
 //     made the outcome.
 //

@@ -14,7 +14,7 @@ type importSet struct {
 
 // load reads the marks of earlier hosts. It skips marks in a damaged block: the block may have rows of objects and no
 // mark, and must not prevent Open. No import begins or ends while it runs: it is called before the store is open, and for
-// a standby, which has no imports. After an error the set has the marks that were read.
+// a standby or an archived state, which have no imports. After an error the set has the marks that were read.
 func (m *importSet) load(s *Store) error {
 	ids := map[ID]bool{}
 	err := readImportMarks(s, ids)

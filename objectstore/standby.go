@@ -266,7 +266,7 @@ func (y *Standby) Promote(ctx context.Context) (StandbyStatus, error) {
 	})
 }
 
-// PromoteAsIs is Promote without reading the archive; it interrupts a read of Follow or of Promote. Records that only the archive has are
+// PromoteAsIs promotes the standby without reading the archive, and interrupts a read of Follow or of Promote. Records that only the archive has are
 // lost for the promoted store. A standby without a state returns ErrNoBase.
 func (y *Standby) PromoteAsIs(ctx context.Context) (StandbyStatus, error) {
 	y.mu.Lock()

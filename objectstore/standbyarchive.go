@@ -171,7 +171,7 @@ func (a *followedArchive) cancelSlow(slow *hangingError) {
 	}
 }
 
-// runningRead returns a read that runs although the standby does not read the archive; nil if there is none.
+// runningRead returns a read that has not ended although the standby has abandoned it; nil if there is none.
 func (a *followedArchive) runningRead() *hangingError {
 	a.mu.Lock()
 	defer a.mu.Unlock()

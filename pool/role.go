@@ -143,7 +143,7 @@ func attrReason(reason string) slog.Attr { return slog.String("reason", reason) 
 // RoleState is a state of a role: see [Role.State].
 type RoleState string
 
-// The states of a role. Reachable, Busy, Waiting and Starting of a [Role] are independent of each other.
+// The states of a role. Several of the fields GivenUp, Busy, Reachable, Requested and Starting of a [Role] may be set.
 const (
 	RoleGivenUp   RoleState = "given-up"  // the pool requests no further restart
 	RoleBusy      RoleState = "busy"      // one of its tasks has a lease that ends in the future

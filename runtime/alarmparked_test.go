@@ -248,7 +248,7 @@ func TestAlarmParkedIsKeptReportedAndRevived(t *testing.T) {
 				h = open(t, fs, Options{}, class)
 				time.Sleep(24 * time.Hour)
 				if _, ok := getAlarm(t, h, "a"); ok {
-					t.Error("GetAlarm returns it as set")
+					t.Error("GetAlarm returns the parked alarm")
 				}
 				err := do(t.Context(), h, "a", "see", func(ctx context.Context, co *counter) error {
 					p, ok, err := co.s.ParkedAlarm(ctx)

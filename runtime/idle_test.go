@@ -367,7 +367,7 @@ func TestRestartModeKeepsBatchesThatCrashModeLoses(t *testing.T) {
 			release()
 			synctest.Wait()
 			if got := e.of("a"); got.Mode != mode || got.Cause.Reason != ReasonEvicted {
-				t.Errorf("mode %d is told as %d, %v", mode, got.Mode, got.Cause)
+				t.Errorf("mode %d is reported as %d, %v", mode, got.Mode, got.Cause)
 			}
 			if inFlight.err != nil || errors.Is(filling.err, ErrFenced) != (want == 11) {
 				t.Errorf("mode %d: %v, %v", mode, inFlight.err, filling.err)

@@ -122,7 +122,7 @@ func checkAlarmTime(at time.Time) error {
 	return nil
 }
 
-// DeleteAlarm removes the alarm, if one is set or parked. A running handler continues; if
+// DeleteAlarm removes the alarm, if one is set or parked; otherwise it only reads the slot. A running handler continues; if
 // it deleted its own alarm and fails, it is not retried.
 func (s *State) DeleteAlarm(ctx context.Context) error {
 	t, err := s.storage(ctx)

@@ -174,7 +174,7 @@ func (v *keepAliveRecord) awaitState(h *dohosttest.Host) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("incarnation %d has %d holds: want it in memory if it has some, and only then", v.incarnations, v.held())
+	return fmt.Errorf("incarnation %d has %d holds: want the incarnation in memory exactly while it has holds", v.incarnations, v.held())
 }
 
 // runKeptAlive adds and releases two holds, and then starts work that no call waits for.
