@@ -335,6 +335,6 @@ func (f Fibers) Delete(ctx context.Context, id string) (existed bool, err error)
 	if s := row.State; s != work.Dead && s != work.Ended && s != work.Orphaned {
 		return false, nil
 	}
-	fs.expiryRead = false
+	fs.times.expiryRead = false
 	return fs.delete(ctx, id)
 }

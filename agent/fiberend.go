@@ -102,24 +102,26 @@ func (fs *fibers) end(ctx context.Context, id string) error {
 // updates it: if it is too early, the alarm reads it again. It must not be too late, so code that deletes or
 // restarts such a fiber in a Transaction, which may be rolled back, reads it before.
 func (fs *fibers) firstExpiry(ctx context.Context) (wakeup, error) {
-	if !fs.expiryRead {
+	t := &fs.times
+	if !t.expiryRead {
 		row, _, err := first(ctx, fs.rows, &fiberRows, dohost.Query[fiberRow]{Index: "expires"})
 		if err != nil {
 			return wakeup{}, err
 		}
-		fs.expiryRead, fs.expiry = true, row.Expires
+		t.expiryRead, t.expiry = true, row.Expires
 	}
-	return wakeup{at: timeOf(fs.expiry)}, nil
+	return wakeup{at: timeOf(t.expiry)}, nil
 }
 
 // expiryBatch bounds the fibers that one batch deletes.
 const expiryBatch = 500
 
 func (fs *fibers) expire(ctx context.Context, now time.Time) error {
-	if first := fs.expiry; fs.expiryRead && (first == 0 || first > now.UnixMilli()) {
+	t := &fs.times
+	if t.expiryRead && (t.expiry == 0 || t.expiry > now.UnixMilli()) {
 		return nil
 	}
-	fs.expiryRead = false
+	t.expiryRead = false
 	rows, err := fiberRows.List(ctx, fs.store(), &dohost.Query[fiberRow]{
 		Index: "expires", End: dohost.KeyOf(now.UnixMilli()).PrefixEnd(), Limit: expiryBatch,
 	})

@@ -87,24 +87,18 @@ type fibers struct {
 	calls   map[string]*fiberCall    // calls in progress
 	waiters map[string]chan struct{} // closed when the fiber has ended
 
-	// For the alarm.
-	none        bool      // no row needs work: see rows.arm
-	resumed     bool      // a row was resumed since the alarm was set, so there is an open one
-	hookDelayed bool      // a row may wait for the next call of its hook
-	fullUntil   time.Time // the disk or the task limit was full: no alarm before this
-	expiryRead  bool
-	expiry      int64 // of the first ended fiber; zero if there is none
+	times fiberTimes
 }
 
 // put writes a fiber's row.
 func (fs *fibers) put(ctx context.Context, row *fiberRow) error {
-	fs.none = false
+	fs.times.written()
 	return put(ctx, fs.rows, &fiberRows, row)
 }
 
 // insert writes the row of a new fiber.
 func (fs *fibers) insert(ctx context.Context, row *fiberRow) error {
-	fs.none = false
+	fs.times.written()
 	return insert(ctx, fs.rows, &fiberRows, row)
 }
 
@@ -137,12 +131,8 @@ func (fs *fibers) step(r *fiberRow, ev work.Event, now time.Time) (work.Effect, 
 	if r.Item = next; r.Ended == 0 && (r.State == work.Ended || r.State == work.Notifying) {
 		r.Ended = r.Updated
 	}
-	if r.NotBefore > 0 {
-		fs.hookDelayed = true
-	}
-	if r.Expires > 0 && (fs.expiry == 0 || r.Expires < fs.expiry) {
-		fs.expiry = r.Expires
-	}
+	fs.times.delay(r)
+	fs.times.expire(r)
 	return eff, nil
 }
 

@@ -93,7 +93,7 @@ func (rc *recovery) begin(ctx context.Context, prepare func(context.Context) err
 				return false, err
 			}
 			found = true
-			rc.hookDelayed = rc.hookDelayed || row.NotBefore > 0
+			rc.times.delay(row)
 			now := time.Now()
 			switch {
 			case !now.Before(until):
@@ -175,13 +175,13 @@ func (rc *recovery) recoverDue(ctx context.Context, now time.Time) error {
 	if err := rc.rows.change(ctx, func(p *plan) { p.continueAt = time.Time{} }); err != nil {
 		return err
 	}
-	if rc.none {
+	if rc.times.open == openNone {
 		return nil
 	}
 	written, asked := 0, false
 	err := rc.eachRecoverable(ctx, func(row *fiberRow) (bool, error) {
 		hookRunning := rc.hookRunning[row.ID]
-		rc.hookDelayed = rc.hookDelayed || row.NotBefore > 0 // the constructor may not have reached the row
+		rc.times.delay(row) // the constructor may not have reached the row
 		switch {
 		case rc.effect(row, now) == work.Wait, hookRunning && row.NotBefore > now.UnixMilli():
 			return true, nil
@@ -293,14 +293,14 @@ const (
 // the task.
 func (rc *recovery) resume(ctx context.Context, row *fiberRow, immediately bool) error {
 	row.Began = row.Updated
-	rc.resumed = true
+	rc.times.open = openResumed
 	err := rc.rows.transaction(ctx, func(ctx context.Context) error {
 		if err := rc.put(ctx, row); err != nil {
 			return err
 		}
 		return rc.launch(ctx, row, immediately)
 	})
-	rc.resumed = true // also for the alarm that ends recovery: after an error the row is open as well
+	rc.times.open = openResumed // also for the alarm that ends recovery: after an error the row is open as well
 	return err
 }
 
@@ -353,7 +353,7 @@ func (rc *recovery) deferIfFull(ctx context.Context, row *fiberRow, err error) (
 	case !errors.Is(err, dohost.ErrOverloaded):
 		return false, err
 	}
-	rc.fullUntil = time.Now().Add(time.Second)
+	rc.times.full(time.Now())
 	return false, rc.deferRecovery(ctx)
 }
 

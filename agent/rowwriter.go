@@ -171,30 +171,29 @@ func (c *core) nextWakeup(ctx context.Context, now time.Time, sure bool) (wakeup
 		return wakeup{}, err
 	}
 	next := earliest(jobs, fibers, rows, c.heartbeat(now))
-	if full := c.fibers.fullUntil; !next.at.IsZero() && next.at.Before(full) { // otherwise due rows would set it to the past, for ever
-		next.at = full
-	}
-	return next, nil
+	return c.fibers.times.postpone(next), nil
 }
 
 // wakeup returns when the fibers need the alarm. While a fiber is open, the alarm is set to the next heartbeat or earlier,
 // and is also delivered when the host starts.
 func (fs *fibers) wakeup(ctx context.Context, now time.Time, sure bool) (wakeup, error) {
 	expires, err := fs.firstExpiry(ctx)
-	if err != nil || fs.none {
+	t := &fs.times
+	if err != nil || t.open == openNone {
 		return expires, err
 	}
 	beat, more := wakeup{at: now.Add(fs.class.options.KeepAlive), atStart: true}, wakeup{at: fs.rows.plan.continueAt}
-	if fs.resumed && !fs.hookDelayed {
-		fs.resumed = false
+	if t.takeResumed() {
 		return earliest(expires, beat, more), nil
 	}
 	row, ok, err := first(ctx, fs.rows, &fiberRows, dohost.Query[fiberRow]{Index: "open"})
-	fs.none = sure && err == nil && !ok
+	if sure && err == nil && !ok {
+		t.open = openNone
+	}
 	if err != nil || !ok {
 		return expires, err
 	}
-	if row.NotBefore == 0 && fs.hookDelayed {
+	if row.NotBefore == 0 && t.delayed {
 		row, _, err = first(ctx, fs.rows, &fiberRows, dohost.Query[fiberRow]{Index: "open", Start: dohost.KeyOf(int64(1))})
 		if err != nil {
 			return wakeup{}, err
