@@ -48,7 +48,8 @@ import (
 //     death either, if that host closed. The end of older hosts is unknown and counts as a death.
 //   - An alarm that a constructor sets during the delivery of the previous alarm inherits the counts and the mark of
 //     that alarm, from the moment when it is set: the constructor may make the new alarm durable and then
-//     end the process. An alarm that is set while the handler runs inherits the mark. Otherwise an object that sets its alarm whenever it wakes would
+//     end the process. If the constructor fails instead, the failed run counts in the new alarm. An alarm that is set
+//     while the handler runs inherits the mark. Otherwise an object that sets its alarm whenever it wakes would
 //     escape both the back-off and the count of deaths.
 type CrashLoop struct {
 	// Host is the generation of this host in the store.

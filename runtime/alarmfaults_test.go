@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	goruntime "runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -190,6 +191,61 @@ func TestAlarmSetByConstructorInheritsNothingFromAnUnreadableSlot(t *testing.T) 
 			t.Errorf("runs %+v; want one, with the generation of its alarm", infos)
 		}
 	})
+}
+
+// TestAlarmSetByAFailingConstructorIsParked has a constructor that sets the alarm, makes it durable, and then fails. The
+// failed runs count in the alarm that it has set.
+func TestAlarmSetByAFailingConstructorIsParked(t *testing.T) {
+	for how, fail := range map[string]func(context.Context) error{
+		"error":          func(context.Context) error { return errors.New("no") },
+		"panic":          func(context.Context) error { panic("no") },
+		"goexit":         func(context.Context) error { goruntime.Goexit(); return nil },
+		"takes too long": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+	} {
+		for _, in := range []time.Duration{0, 10 * time.Second} {
+			t.Run(fmt.Sprint(how, ", set in ", in), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { testConstructorThatSetsTheAlarmAndFails(t, in, fail) })
+			})
+		}
+	}
+}
+
+func testConstructorThatSetsTheAlarmAndFails(t *testing.T, in time.Duration, fail func(context.Context) error) {
+	log := newRunLog()
+	var parked parkedLog
+	var births atomic.Int32
+	var broken atomic.Bool
+	class := log.class(func(context.Context, *counter, alarm.Info) error { return nil })
+	class.New = func(ctx context.Context, s *State) (any, error) {
+		if !broken.Load() {
+			return &counter{s: s}, nil
+		}
+		births.Add(1)
+		if err := errors.Join(s.SetAlarm(ctx, time.Now().Add(in)), Sync(ctx)); err != nil {
+			return nil, err
+		}
+		return nil, fail(ctx)
+	}
+	h := open(t, objectstore.NewMemFS(), Options{Listener: parked.listener()}, class)
+	setAlarm(t, h, "a", time.Second)
+	synctest.Wait()
+	h.Evict(id("a"), eviction.EndFence)
+	broken.Store(true)
+	time.Sleep(time.Hour)
+	synctest.Wait()
+	ps := parked.all()
+	if n := births.Load(); n != alarm.MaxRuns || len(ps) != 1 || ps[0].Reason != objectstore.ParkedConstructor || ps[0].Attempts != alarm.MaxRuns {
+		t.Fatalf("%d constructors in an hour, parked %+v", n, ps)
+	}
+	broken.Store(false)
+	if ok, err := h.ReviveAlarm(t.Context(), id("a")); !ok || err != nil {
+		t.Fatalf("revived %t, %v", ok, err)
+	}
+	time.Sleep(time.Minute)
+	synctest.Wait()
+	if rs := log.of("a"); len(rs) != 1 || rs[0].attempt != 0 {
+		t.Errorf("runs %v after it was revived", rs)
+	}
 }
 
 // TestAlarmAttemptOnAFullDiskIsNotCounted writes in the handler while there is no room, for longer

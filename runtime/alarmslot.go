@@ -38,6 +38,12 @@ func generation(slot objectstore.Slot, ok bool) uint64 {
 	return slot.Generation
 }
 
+// isRepeatedBy reports whether a constructor has set the alarm of the slot during this delivery: see inheritCounts. A constructor
+// that fails after the slot has become durable leaves it, and rememberSlot does not run.
+func (d *delivery) isRepeatedBy(slot objectstore.Slot) bool {
+	return d.slot.Generation != 0 && slot.First == d.slot.Setting()
+}
+
 // deliveredLocked returns the delivery that was queued when inc began, or nil. It is nil if inc has ended: then the delivery belongs to the
 // next incarnation.
 func (o *object) deliveredLocked(inc *incarnation) *delivery {
@@ -130,7 +136,7 @@ func (o *object) writeDeferredSlot(e *slotEdit) {
 		case err != nil || !ok:
 		case e.drop && slot.Generation == e.delivery.alarm.Generation:
 			batch.ClearSlot()
-		case !e.drop && e.delivery.isFor(slot, ok):
+		case !e.drop && (e.delivery.isFor(slot, ok) || e.constructor && e.delivery.isRepeatedBy(slot)):
 			o.failRun(batch, slot, e.delivery, e.text, e.constructor)
 		default:
 			o.clearCounts(batch, slot)
