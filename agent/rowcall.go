@@ -188,16 +188,8 @@ func (rw *rowWork) run(ctx context.Context, x *indexWork, call *rowCall) error {
 	if !call.begun {
 		return nil
 	}
-	t, ok, err := rw.taskOf(ctx, call)
-	switch {
-	case err != nil:
+	if err := rw.callMethod(ctx, x, call); err != nil || ctx.Err() != nil {
 		return err
-	case !ok:
-		rw.release(x, call)
-	default:
-		if err := rw.callMethod(ctx, x, call, t); err != nil || ctx.Err() != nil {
-			return err
-		}
 	}
 	return rw.rows.batch(ctx, false, func(ctx context.Context) error { return rw.start(ctx, time.Now()) })
 }
@@ -280,28 +272,16 @@ func (rw *rowWork) release(x *indexWork, call *rowCall) {
 	}
 }
 
-// callMethod calls the method with the rows of a task that are still in the index, and records the outcome in the last batch
+// callMethod calls the method with the rows of its task that are still in the index, and records the outcome in the last batch
 // of the method.
-func (rw *rowWork) callMethod(ctx context.Context, x *indexWork, call *rowCall, t rowTask) error {
-	var rows []any
-	damaged, stale, moved := map[string]error{}, []string{}, []string{}
-	for _, key := range t.Keys {
-		row, listed, err := x.read(ctx, rw.store(), key)
-		switch {
-		case errors.Is(err, dohost.ErrFenced), errors.Is(err, dohost.ErrMisuse):
-			return err
-		case err != nil:
-			damaged[key] = err
-		case listed && len(rows) > 0 && !x.sameGroup(row, rows[0]):
-			moved = append(moved, key)
-		case listed:
-			rows = append(rows, row)
-		case row != nil:
-			stale = append(stale, key)
-		}
-	}
-	if err := errors.Join(rw.rewriteStale(ctx, x, stale), rw.dropMoved(ctx, x, t, moved)); err != nil {
+func (rw *rowWork) callMethod(ctx context.Context, x *indexWork, call *rowCall) error {
+	t, rows, damaged, ok, err := rw.prepare(ctx, x, call)
+	if err != nil {
 		return err
+	}
+	if !ok {
+		rw.release(x, call)
+		return nil
 	}
 	var failed error
 	if len(rows) > 0 {
@@ -313,17 +293,6 @@ func (rw *rowWork) callMethod(ctx context.Context, x *indexWork, call *rowCall, 
 	// The alarm of a running call stays until its outcome is recorded, so release follows.
 	defer rw.release(x, call)
 	return rw.rows.record(ctx, "rows", func(ctx context.Context) error { return rw.recordOutcome(ctx, x, call, damaged, failed) })
-}
-
-// rewriteStale writes rows again that the stored index has, although Index.Of does not return this place any more. They are not
-// work, and otherwise the index would have them for ever.
-func (rw *rowWork) rewriteStale(ctx context.Context, x *indexWork, keys []string) error {
-	for _, key := range keys {
-		if err := x.rewrite(ctx, rw.store(), key); err != nil && !errors.Is(err, dohost.ErrNotFound) {
-			return err
-		}
-	}
-	return nil
 }
 
 // recordOutcome records the outcome of a call: the task keeps the rows that are still in the index, or is deleted.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -243,19 +242,6 @@ func (rw *rowWork) writtenIn(ctx context.Context, x *indexWork, key string, list
 
 // sameGroup reports whether two rows belong to one group.
 func (x *indexWork) sameGroup(a, b any) bool { return x.group == nil || x.group(a) == x.group(b) }
-
-// dropMoved removes rows whose group has changed since their task was made. They have no task then, and are due.
-func (rw *rowWork) dropMoved(ctx context.Context, x *indexWork, t rowTask, keys []string) error {
-	if len(keys) == 0 {
-		return nil
-	}
-	for _, key := range keys {
-		x.endRunning(key)
-	}
-	x.after, x.atEnd = "", false
-	t.Keys = slices.DeleteFunc(slices.Clone(t.Keys), func(k string) bool { return slices.Contains(keys, k) })
-	return put(ctx, rw.rows, &rowTasks, &t)
-}
 
 // wakeup returns when a call may begin.
 func (rw *rowWork) wakeup(ctx context.Context, now time.Time) (next wakeup, err error) {
