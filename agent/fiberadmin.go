@@ -229,7 +229,7 @@ func (f Fibers) Restart(ctx context.Context, id string) (bool, error) {
 	if _, ok := fs.class.kinds[row.Name]; !ok {
 		return false, fmt.Errorf("agent: class %s has no fiber kind %q", fs.obj.ID().Class, row.Name)
 	}
-	if _, err := fs.firstExpiry(ctx); err != nil { // before there is a write that may be rolled back
+	if _, err := fs.firstExpiry(ctx, false); err != nil { // before there is a write that may be rolled back
 		return false, err
 	}
 	row.Error, row.Result, row.Began, row.Ended = "", nil, 0, 0
@@ -284,7 +284,7 @@ func (f Fibers) DeleteEnded(ctx context.Context, q *FiberQuery) (deleted int, er
 	if err != nil {
 		return 0, err
 	}
-	if _, err := fs.firstExpiry(ctx); err != nil { // before there is a write that may be rolled back
+	if _, err := fs.firstExpiry(ctx, false); err != nil { // before there is a write that may be rolled back
 		return 0, err
 	}
 	err = fs.rows.transaction(ctx, func(ctx context.Context) error {
@@ -335,6 +335,6 @@ func (f Fibers) Delete(ctx context.Context, id string) (existed bool, err error)
 	if s := row.State; s != work.Dead && s != work.Ended && s != work.Orphaned {
 		return false, nil
 	}
-	fs.times.expiryRead = false
+	fs.times.expiryRead, fs.times.deleted = false, true
 	return fs.delete(ctx, id)
 }

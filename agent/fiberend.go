@@ -99,18 +99,21 @@ func (fs *fibers) end(ctx context.Context, id string) error {
 }
 
 // firstExpiry returns when the first ended fiber expires. An incarnation reads it once, and each end of a fiber
-// updates it: if it is too early, the alarm reads it again. It must not be too late, so code that deletes or
-// restarts such a fiber in a Transaction, which may be rolled back, reads it before.
-func (fs *fibers) firstExpiry(ctx context.Context) (wakeup, error) {
+// updates it: if it is too early, the alarm reads it again. It must not be too late, so code that restarts such a fiber in a
+// Transaction, which may be rolled back, reads it before. After a deletion it is remembered only with sure: see rows.arm.
+func (fs *fibers) firstExpiry(ctx context.Context, sure bool) (wakeup, error) {
 	t := &fs.times
-	if !t.expiryRead {
-		row, _, err := first(ctx, fs.rows, &fiberRows, dohost.Query[fiberRow]{Index: "expires"})
-		if err != nil {
-			return wakeup{}, err
-		}
-		t.expiryRead, t.expiry = true, row.Expires
+	if t.expiryRead {
+		return wakeup{at: timeOf(t.expiry)}, nil
 	}
-	return wakeup{at: timeOf(t.expiry)}, nil
+	row, _, err := first(ctx, fs.rows, &fiberRows, dohost.Query[fiberRow]{Index: "expires"})
+	if err != nil {
+		return wakeup{}, err
+	}
+	if sure || !t.deleted {
+		t.expiryRead, t.expiry, t.deleted = true, row.Expires, false
+	}
+	return wakeup{at: timeOf(row.Expires)}, nil
 }
 
 // expiryBatch bounds the fibers that one batch deletes.

@@ -26,6 +26,13 @@ func TestFiberExpiresAfterRolledBackRestartOrDelete(t *testing.T) {
 			_, err := agent.StartFiber(ctx, w, testKind, 0, nil) // sets the alarm once more
 			return err
 		},
+		"deleted by its id": func(ctx context.Context, w *fiberAgent, id string) error {
+			existed, err := w.Fibers().Delete(ctx, id)
+			if err == nil && !existed {
+				err = errors.New("want it deleted")
+			}
+			return err
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &fiberTest{}

@@ -8,6 +8,7 @@ type fiberTimes struct {
 	delayed    bool      // an open row may wait for the next call of its hook; an incarnation does not forget it
 	fullUntil  time.Time // the disk or the task limit was full: no alarm before this
 	expiryRead bool      // expiry is known
+	deleted    bool      // an ended fiber was deleted, perhaps in a Transaction that is rolled back: see firstExpiry
 	expiry     int64     // of the first ended fiber, or earlier; zero if there is none
 }
 

@@ -177,7 +177,7 @@ func (c *core) nextWakeup(ctx context.Context, now time.Time, sure bool) (wakeup
 // wakeup returns when the fibers need the alarm. While a fiber is open, the alarm is set to the next heartbeat or earlier,
 // and is also delivered when the host starts.
 func (fs *fibers) wakeup(ctx context.Context, now time.Time, sure bool) (wakeup, error) {
-	expires, err := fs.firstExpiry(ctx)
+	expires, err := fs.firstExpiry(ctx, sure)
 	t := &fs.times
 	if err != nil || t.open == openNone {
 		return expires, err
